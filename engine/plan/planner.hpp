@@ -1,0 +1,33 @@
+// Chooses a plan. A pure function: the same request gives the same plan on every machine.
+#pragma once
+
+#include <vector>
+
+#include "base/result.hpp"
+#include "engine/model/layout.hpp"
+#include "engine/plan/plan.hpp"
+
+namespace kintsugi {
+
+struct PlanRequest {
+  JobId job;
+  Lineage lineage;
+  Generation generation;
+  std::vector<NodeId> rank_nodes;  // by RankId; ranks of one node adjacent
+};
+
+// Layers go to stages so that the dearest stage is as cheap as can be, each stage with at least one block. Ranks go to
+// stages in proportion to their cost (fewer ranks than stages: neighbouring stages share a rank); where that leaves the
+// busiest rank more than kWorthSharing times busier than cutting the line of cells (stage after stage, lane after lane)
+// into equal pieces would, the cells are cut that way. Shards go to the least loaded rank that works one of their uses.
+// Error{tell_user} when there are more ranks than cells.
+Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const ModelLayout& layout);
+
+// A rank at a cut holds the weights of two stages: worth it only for a clear gain in time.
+constexpr double kWorthSharing = 1.15;
+
+// The contiguous partition of `costs` into `parts` non-empty pieces with the least maximum; ties go to the lexically
+// least ends. Returns the piece ends. parts <= costs.size().
+std::vector<std::uint32_t> balanced_partition(const std::vector<double>& costs, std::uint32_t parts);
+
+}  // namespace kintsugi
