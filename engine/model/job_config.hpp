@@ -23,7 +23,7 @@ struct ModelConfig {
   std::int64_t width = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;    // = heads for gpt2
-  std::int64_t hidden = 0;      // of the feed-forward part; gpt2: 4 * width
+  std::int64_t hidden = 0;      // of the feed-forward part; gpt2: 4 * width, llama: 8/3 * width, up to a multiple of 64
   std::int64_t context = 0;     // longest sequence, tokens
   std::int64_t vocabulary = 0;
   bool tied = true;             // output projection shares the token embedding
@@ -32,12 +32,14 @@ struct ModelConfig {
   std::uint64_t seed = 0;       // of the initialisation
 
   std::int64_t head_dim() const { return width / heads; }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataConfig {
   std::string train;  // path, relative to the job file's folder or the working directory (first that exists)
   TokenFormat tokens = TokenFormat::uint16;
   std::uint64_t seed = 0;  // of the order of samples
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct BatchConfig {
@@ -49,24 +51,27 @@ struct BatchConfig {
   std::int64_t sequences_per_lane() const { return sequences / lanes; }
   std::int64_t microbatches_per_lane() const { return sequences_per_lane() / microbatch; }
   std::int64_t tokens_per_step() const { return sequences * length; }
+  bool operator==(const BatchConfig&) const = default;
 };
 
 struct OptimizerConfig {
   double learning_rate = 0;
   std::int64_t warmup_steps = 0;  // linear from learning_rate / warmup_steps
   LearningRateDecay decay = LearningRateDecay::none;
-  std::int64_t decay_steps = 0;          // counted from step 1, warm-up included; = steps unless given
+  std::int64_t decay_steps = 0;          // counted from step 1, warm-up included; = steps unless given; 0 without decay
   double minimum_learning_rate = 0;      // where the decay ends
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0;               // on matrices; not on biases and norms
   double clip = 0;                       // global gradient norm; 0: no clipping
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ParallelConfig {
   std::optional<std::int64_t> stages;  // empty: auto
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct JobConfig {
@@ -78,7 +83,12 @@ struct JobConfig {
   ParallelConfig parallel;
   Precision precision = Precision::float32;
   std::int64_t steps = 0;
+  bool operator==(const JobConfig&) const = default;
 };
+
+// Sizes are capped so that no product of them overflows 64 bits: a model's matrices, and the rows of a microbatch.
+constexpr std::int64_t kMaxModelElements = std::int64_t{1} << 44;
+constexpr std::int64_t kMaxMicrobatchTokens = std::int64_t{1} << 24;
 
 // Parses and checks a whole job file. `source` names it in messages: "FILE:LINE: key: what, and what to do". Unknown
 // keys, wrong types, duplicate keys and impossible shapes are refused; keys of features that do not exist yet are

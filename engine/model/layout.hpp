@@ -1,8 +1,9 @@
 // Where every parameter of a model lives: layers, groups, shards. All of it is a function of the model section alone.
 //
-// A layer is the unit of stages: embedding (0), blocks (1..N), head (N + 1). A group is the longest run of a layer's
-// parameters that share their uses: one flat array, the unit of weight and gradient buffers. A shard is a fixed slice
-// of a group: the unit of state. A tied embedding is a group of layer 0 with two uses: layer 0 and the head.
+// A layer is the unit of stages: embedding (0), blocks (1..N), head (N + 1). A group is a run of a layer's parameters
+// that share their uses: one flat array without gaps, the unit of weight and gradient buffers. Tables of tokens and of
+// positions are groups of their own. A shard is a fixed slice of a group: the unit of state. A tied embedding is a
+// group of layer 0 with two uses: layer 0 and the head.
 #pragma once
 
 #include <cstdint>
