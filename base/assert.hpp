@@ -7,13 +7,13 @@ namespace kintsugi {
 
 }  // namespace kintsugi
 
-#define KINTSUGI_ASSERT(condition)                                                                    \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                                \
+#define KINTSUGI_ASSERT(condition)                     \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::kintsugi::assertion_failed(#condition, __FILE__, __LINE__, nullptr))
 
 // `why` is a string literal that says which rule was broken.
-#define KINTSUGI_ASSERT_MSG(condition, why)                                                           \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                                \
+#define KINTSUGI_ASSERT_MSG(condition, why)            \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::kintsugi::assertion_failed(#condition, __FILE__, __LINE__, (why)))
 
 #define KINTSUGI_UNREACHABLE() ::kintsugi::assertion_failed("unreachable", __FILE__, __LINE__, nullptr)

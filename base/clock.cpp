@@ -12,7 +12,11 @@ std::int64_t read_ns(clockid_t id) {
 }
 }  // namespace
 
-Instant SteadyClock::now() const { return {read_ns(CLOCK_MONOTONIC)}; }
-std::int64_t wall_clock_ns() { return read_ns(CLOCK_REALTIME); }
+Instant SteadyClock::now() const {
+  return {read_ns(CLOCK_MONOTONIC)};
+}
+std::int64_t wall_clock_ns() {
+  return read_ns(CLOCK_REALTIME);
+}
 
 }  // namespace kintsugi

@@ -14,11 +14,21 @@ struct Duration {
   constexpr std::int64_t ms() const { return ns / 1'000'000; }
 };
 
-constexpr Duration milliseconds(std::int64_t n) { return {n * 1'000'000}; }
-constexpr Duration seconds(std::int64_t n) { return {n * 1'000'000'000}; }
-constexpr Duration operator+(Duration a, Duration b) { return {a.ns + b.ns}; }
-constexpr Duration operator-(Duration a, Duration b) { return {a.ns - b.ns}; }
-constexpr Duration operator*(Duration a, std::int64_t n) { return {a.ns * n}; }
+constexpr Duration milliseconds(std::int64_t n) {
+  return {n * 1'000'000};
+}
+constexpr Duration seconds(std::int64_t n) {
+  return {n * 1'000'000'000};
+}
+constexpr Duration operator+(Duration a, Duration b) {
+  return {a.ns + b.ns};
+}
+constexpr Duration operator-(Duration a, Duration b) {
+  return {a.ns - b.ns};
+}
+constexpr Duration operator*(Duration a, std::int64_t n) {
+  return {a.ns * n};
+}
 
 // Nanoseconds on a monotonic clock of this machine; means nothing on another machine.
 struct Instant {
@@ -26,9 +36,16 @@ struct Instant {
   constexpr auto operator<=>(const Instant&) const = default;
 };
 
-constexpr Instant operator+(Instant t, Duration d) { return {t.ns + d.ns}; }
-constexpr Instant operator-(Instant t, Duration d) { return {t.ns - d.ns}; }
-constexpr Duration operator-(Instant a, Instant b) { return {a.ns - b.ns}; }
+constexpr Instant operator+(Instant t, Duration d) {
+  return {t.ns + d.ns};
+}
+constexpr Instant operator-(Instant t, Duration d) {
+  return {t.ns - d.ns};
+}
+constexpr Duration operator-(Instant a, Instant b) {
+  return {a.ns - b.ns};
+}
+// Never comes. Only to be compared: adding to it overflows.
 constexpr Instant kNoDeadline{INT64_MAX};
 
 class Clock {

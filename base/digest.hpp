@@ -2,7 +2,6 @@
 // same values. It detects corruption and names states; it is no defence against a forger.
 #pragma once
 
-#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>

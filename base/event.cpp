@@ -36,8 +36,12 @@ Event Event::ready() {
   return e;
 }
 
-void Event::signal() { state_->finish({}); }
-void Event::fail(Error why) { state_->finish(std::move(why)); }
+void Event::signal() {
+  state_->finish({});
+}
+void Event::fail(Error why) {
+  state_->finish(std::move(why));
+}
 
 bool Event::is_done() const {
   const std::lock_guard lock(state_->mutex);

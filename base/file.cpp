@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 namespace kintsugi {
 
@@ -17,7 +18,8 @@ void FileDescriptor::reset() {
 }
 
 std::string errno_message(std::string_view what, std::string_view path) {
-  return std::string(what) + " " + std::string(path) + ": " + strerror(errno);
+  const int error = errno;  // before anything allocates
+  return std::string(what) + " " + std::string(path) + ": " + strerror(error);
 }
 
 namespace {
@@ -47,7 +49,7 @@ Result<void> fsync_directory(const std::string& directory) {
 
 Result<void> write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {
   const std::string temporary = path + ".tmp." + std::to_string(::getpid());
-  FileDescriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const FileDescriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd.valid()) return file_error("cannot create", temporary);
   Result<void> written = write_all(fd.get(), bytes, temporary);
   if (written && ::fsync(fd.get()) != 0) written = file_error("cannot fsync", temporary);
@@ -60,11 +62,14 @@ Result<void> write_file_atomically(const std::string& path, std::span<const std:
 }
 
 Result<std::vector<std::byte>> read_file(const std::string& path, std::size_t limit_bytes) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a named pipe must not wait for its writer; it means nothing to a regular file.
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return file_error("cannot open", path);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return file_error("cannot stat", path);
-  if (S_ISDIR(info.st_mode)) return Error{ErrorAction::tell_user, "cannot read " + path + ": it is a directory"};
+  if (!S_ISREG(info.st_mode)) {
+    return Error{ErrorAction::tell_user, "cannot read " + path + ": it is not a regular file"};
+  }
   if (static_cast<std::size_t>(info.st_size) > limit_bytes) {
     return Error{ErrorAction::tell_user, "cannot read " + path + ": it has " + std::to_string(info.st_size) +
                                              " bytes, the limit is " + std::to_string(limit_bytes)};

@@ -1,6 +1,7 @@
 // Files that are either whole or absent, and descriptors that are always closed.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,8 +38,10 @@ class FileDescriptor {
 // "cannot open PATH: No such file or directory", from errno.
 std::string errno_message(std::string_view what, std::string_view path);
 
-// Writes `path` through a temporary beside it: write, fsync, rename, fsync of the directory.
+// Writes `path` through a temporary beside it: write, fsync, rename, fsync of the directory. On an error the old file
+// stays as it was and the temporary is gone. One writer a path at a time within a process.
 Result<void> write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
+// Regular files only: anything else, or more than `limit_bytes`, is an error.
 Result<std::vector<std::byte>> read_file(const std::string& path, std::size_t limit_bytes);
 Result<std::string> read_text_file(const std::string& path, std::size_t limit_bytes);
 // Makes a rename or a new entry in `directory` durable.

@@ -23,8 +23,8 @@ using LayerId = StrongId<struct LayerTag>;  // embedding = 0, blocks = 1..N, hea
 using GroupId = StrongId<struct GroupTag>;  // a run of parameters of one layer with the same uses
 using ShardId = StrongId<struct ShardTag>;  // a fixed slice of one group: the unit of state
 using JobId = StrongId<struct JobTag>;
-using Step = StrongId<struct StepTag, std::uint64_t>;          // number of steps that became final
-using Lineage = StrongId<struct LineageTag, std::uint64_t>;    // unbroken line of committed steps
+using Step = StrongId<struct StepTag, std::uint64_t>;                // number of steps that became final
+using Lineage = StrongId<struct LineageTag, std::uint64_t>;          // unbroken line of committed steps
 using Incarnation = StrongId<struct IncarnationTag, std::uint64_t>;  // tells a restarted process from its former self
 
 // The number of the plan in force. A restarted supervisor takes a new epoch, so the epoch orders first.
@@ -38,7 +38,9 @@ template <class Tag, class Rep>
 std::string to_string(StrongId<Tag, Rep> id) {
   return std::to_string(id.value);
 }
-inline std::string to_string(Generation g) { return std::to_string(g.epoch) + "." + std::to_string(g.counter); }
+inline std::string to_string(Generation g) {
+  return std::to_string(g.epoch) + "." + std::to_string(g.counter);
+}
 
 }  // namespace kintsugi
 

@@ -11,9 +11,13 @@ std::uint32_t left_lanes(std::uint32_t n) {
   return std::bit_floor(n - 1);
 }
 
-LaneTree::LaneTree(std::uint32_t lanes) : lanes_(lanes) { KINTSUGI_ASSERT(lanes > 0); }
+LaneTree::LaneTree(std::uint32_t lanes) : lanes_(lanes) {
+  KINTSUGI_ASSERT(lanes > 0);
+}
 
-TreeNode LaneTree::left(TreeNode node) const { return {node.first, left_lanes(node.count)}; }
+TreeNode LaneTree::left(TreeNode node) const {
+  return {node.first, left_lanes(node.count)};
+}
 
 TreeNode LaneTree::right(TreeNode node) const {
   const std::uint32_t left_count = left_lanes(node.count);
@@ -29,9 +33,12 @@ TreeNode descend(const LaneTree& tree, TreeNode node, Visit visit) {
     const TreeNode left = tree.left(at);
     const TreeNode right = tree.right(at);
     visit(at);
-    if (node.end() <= left.end()) at = left;
-    else if (node.first >= right.first) at = right;
-    else break;
+    if (node.end() <= left.end())
+      at = left;
+    else if (node.first >= right.first)
+      at = right;
+    else
+      break;
   }
   return at;
 }

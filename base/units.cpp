@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 namespace kintsugi {
 
 std::string format_bytes(std::uint64_t bytes) {
