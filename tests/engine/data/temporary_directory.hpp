@@ -1,0 +1,47 @@
+// A folder for one test, gone with it.
+#pragma once
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/assert.hpp"
+
+namespace kintsugi {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kintsugi-XXXXXX").string();
+    KINTSUGI_ASSERT(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  std::string path(std::string_view name) const { return (path_ / name).string(); }
+  // Makes the folders above it, too. Returns its path.
+  std::string write(std::string_view name, std::string_view bytes) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << bytes;
+    return file.string();
+  }
+  template <class T>
+  std::string write_values(std::string_view name, const std::vector<T>& values) const {
+    return write(name, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace kintsugi
