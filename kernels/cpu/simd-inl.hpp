@@ -31,7 +31,7 @@ HWY_INLINE void store(Float d, FloatVector v, float* to) { hn::StoreU(v, d, to);
 
 // Round to nearest even in integers, the same on every ISA (Highway 1.0's DemoteTo truncates). A NaN stays a NaN: its
 // payload is cut and the quiet bit set.
-HWY_INLINE void store(Float d, FloatVector v, bf16* to) {
+HWY_INLINE void store(Float, FloatVector v, bf16* to) {
   const hn::Rebind<std::uint16_t, Float> half;
   const hn::RebindToUnsigned<Float> bits;
   const hn::RebindToSigned<Float> lanes;
@@ -62,6 +62,30 @@ HWY_INLINE void store_first(Float d, FloatVector v, T* to, std::size_t n) {
 
 HWY_INLINE float load_one(const float* from) { return *from; }
 HWY_INLINE float load_one(const bf16* from) { return hn::GetLane(load_first(Float{}, from, 1)); }
+
+// How many lanes of a vector count: a loop's body is written once and compiled for whole vectors and for the rest.
+struct Whole {};
+struct Part {
+  std::size_t n;
+};
+
+template <class T>
+HWY_INLINE FloatVector load(Float d, const T* from, Whole) { return load(d, from); }
+template <class T>
+HWY_INLINE FloatVector load(Float d, const T* from, Part part) { return load_first(d, from, part.n); }
+template <class T>
+HWY_INLINE void store(Float d, FloatVector v, T* to, Whole) { store(d, v, to); }
+template <class T>
+HWY_INLINE void store(Float d, FloatVector v, T* to, Part part) { store_first(d, v, to, part.n); }
+
+// body(i, Whole or Part) for every vector of [begin, end). Lambdas given here carry HWY_ATTR.
+template <class Body>
+HWY_INLINE void for_vectors(std::int64_t begin, std::int64_t end, const Body& body) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Float{}));
+  std::int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) body(i, Whole{});
+  if (i < end) body(i, Part{static_cast<std::size_t>(end - i)});
+}
 
 }  // namespace kintsugi::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,0 +1,87 @@
+#include "kernels/cpu/cpu_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "base/file.hpp"
+#include "base/units.hpp"
+
+namespace kintsugi::kernels::cpu {
+
+namespace {
+
+constexpr std::size_t kHugePage = 2 * kMiB;
+constexpr std::size_t kPage = 4 * kKiB;
+
+// MemAvailable of /proc/meminfo; SIZE_MAX where there is none.
+std::size_t available_bytes() {
+  const Result<std::string> text = read_text_file("/proc/meminfo", 64 * kKiB);
+  if (!text) return SIZE_MAX;
+  const std::size_t at = text->find("MemAvailable:");
+  unsigned long long kilobytes = 0;
+  if (at == std::string::npos || std::sscanf(text->c_str() + at, "MemAvailable: %llu kB", &kilobytes) != 1) {
+    return SIZE_MAX;
+  }
+  return static_cast<std::size_t>(kilobytes) * kKiB;
+}
+
+Error out_of_memory(std::size_t bytes) {
+  return {ErrorAction::tell_user, "cannot allocate " + format_bytes(bytes) + " of device memory: " +
+                                      format_bytes(available_bytes()) +
+                                      " are free; make the model, the microbatch or the number of ranks smaller"};
+}
+
+void advise_huge_pages(std::byte* data, std::size_t bytes) {
+  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: a kernel without them is only slower
+}
+
+}  // namespace
+
+void Mapping::reset() {
+  if (data_ != nullptr) KINTSUGI_ASSERT(munmap(data_, bytes_) == 0);
+  data_ = nullptr;
+}
+
+Result<void> check_available(std::size_t bytes) {
+  if (bytes > available_bytes()) return out_of_memory(bytes);
+  return {};
+}
+
+Result<Mapping> map_private(std::size_t bytes) {
+  KINTSUGI_ASSERT(bytes > 0);
+  KINTSUGI_TRY(check_available(bytes));
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
+  const std::size_t wanted = align_up(bytes, alignment);
+  const std::size_t reserved = wanted + alignment - kPage;
+  void* const raw = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return out_of_memory(bytes);
+  auto* const start = static_cast<std::byte*>(raw);
+  const std::size_t skipped = align_up(reinterpret_cast<std::uintptr_t>(raw), alignment) -
+                              reinterpret_cast<std::uintptr_t>(raw);
+  const std::size_t rest = reserved - skipped - wanted;
+  if (skipped > 0) munmap(start, skipped);
+  if (rest > 0) munmap(start + skipped + wanted, rest);
+  advise_huge_pages(start + skipped, wanted);
+  return Mapping(start + skipped, wanted);
+}
+
+Result<Mapping> map_memfd(int memfd, std::size_t offset_bytes, std::size_t bytes, Access access) {
+  KINTSUGI_ASSERT(bytes > 0 && offset_bytes % kPage == 0);
+  const int protection = access == Access::none ? PROT_NONE
+                         : access == Access::read ? PROT_READ
+                                                  : PROT_READ | PROT_WRITE;
+  void* const data = mmap(nullptr, bytes, protection, MAP_SHARED, memfd, static_cast<off_t>(offset_bytes));
+  if (data == MAP_FAILED) {
+    return Error{ErrorAction::tell_user,
+                 errno_message("cannot map " + format_bytes(bytes) + " of memory shared through descriptor",
+                               std::to_string(memfd))};
+  }
+  advise_huge_pages(static_cast<std::byte*>(data), bytes);
+  return Mapping(static_cast<std::byte*>(data), bytes);
+}
+
+}  // namespace kintsugi::kernels::cpu
