@@ -50,20 +50,24 @@ class EveryRuleBites(unittest.TestCase):
     def test_every_foreign_library_is_planted_above(self):
         self.assertEqual(len(check_tree.FOREIGN), 11)
 
-    def test_a_clock_a_sleep_randomness_or_a_thread_id_outside_base(self):
+    def test_a_clock_a_sleep_or_randomness_outside_base(self):
         for rule, lines in {
             "clock": ["auto t = std::chrono::steady_clock::now();", "clock_gettime(CLOCK_MONOTONIC, &t);",
                       "auto t = time(nullptr);"],
             "sleep": ["std::this_thread::sleep_for(1ms);", "usleep(5);", "sleep(1);", "::sleep(1);"],
             "random": ["int r = rand();", "std::random_device seed;", "std::mt19937 g;",
                        "std::normal_distribution<> d;", "std::shuffle(a, b, g);"],
-            "thread-id": ["auto id = std::this_thread::get_id();", "auto id = gettid();"],
         }.items():
             for line in lines:
                 with self.subTest(line):
                     self.caught(rule, actors__a_cpp=line + "\n")
                     self.caught(rule, tests__actors__a_cpp=line + "\n")
                     self.assertEqual(rules(base__a_cpp=line + "\n"), [])
+
+    def test_a_thread_id_where_decisions_are_made(self):
+        self.caught("thread-id", engine__pipeline__a_cpp="auto id = std::this_thread::get_id();\n")
+        self.caught("thread-id", actors__a_cpp="auto id = gettid();\n")
+        self.assertEqual(rules(transport__link__a_cpp="auto id = gettid();\n"), [])
 
     def test_an_order_that_is_not_a_function_of_the_contents_in_a_decision(self):
         self.caught("unordered", engine__control__a_hpp="std::unordered_map<int, int> m;\n")
@@ -100,6 +104,10 @@ class WhatIsFinePasses(unittest.TestCase):
         self.fine(actors__a_cpp='#include "actors/a.hpp"\n#include <caf/actor.hpp>\n#include "engine/plan/plan.hpp"\n',
                   actors__a_hpp="\n", transport__ucx__b_cpp="#include <ucp/api/ucp.h>\n",
                   tests__actors__a_test_cpp="#include <caf/actor.hpp>\n", bench__peer_cpp="#include <dnnl.hpp>\n")
+
+    def test_the_order_that_highway_wants(self):
+        self.fine(kernels__cpu__a_cpp='#include <hwy/foreach_target.h>\n#include "kernels/cpu/a.hpp"\n',
+                  kernels__cpu__a_hpp="\n")
 
     def test_comments_texts_and_look_alikes(self):
         self.fine(actors__a_cpp="""
