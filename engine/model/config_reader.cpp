@@ -44,7 +44,9 @@ std::string unknown_key(std::string_view key, const std::vector<std::string_view
 std::string clipped(std::string_view text) {
   return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 60)) + "...";
 }
-std::string quoted(std::string_view text) { return "'" + clipped(text) + "'"; }
+std::string quoted(std::string_view text) {
+  return "'" + clipped(text) + "'";
+}
 
 }  // namespace
 

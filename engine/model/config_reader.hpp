@@ -59,7 +59,8 @@ class ConfigMap {
   std::string text(std::string_view key, std::optional<std::string> fallback = {});
 
   template <class T, std::size_t N>
-  T one_of(std::string_view key, const NamedValue<T> (&values)[N], std::type_identity_t<std::optional<T>> fallback = {}) {
+  T one_of(std::string_view key, const NamedValue<T> (&values)[N],
+           std::type_identity_t<std::optional<T>> fallback = {}) {
     const std::string word = choice(key, fallback.has_value());
     std::string names;
     for (const NamedValue<T>& value : values) {

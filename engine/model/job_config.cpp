@@ -20,8 +20,7 @@ constexpr NamedValue<TokenFormat> kTokenFormats[] = {
 constexpr NamedValue<Precision> kPrecisions[] = {{"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}};
 constexpr NamedValue<LearningRateDecay> kDecays[] = {
     {"none", LearningRateDecay::none}, {"linear", LearningRateDecay::linear}, {"cosine", LearningRateDecay::cosine}};
-constexpr NamedValue<ScheduleKind> kSchedules[] = {{"1f1b", ScheduleKind::one_f_one_b},
-                                                  {"gpipe", ScheduleKind::gpipe}};
+constexpr NamedValue<ScheduleKind> kSchedules[] = {{"1f1b", ScheduleKind::one_f_one_b}, {"gpipe", ScheduleKind::gpipe}};
 
 constexpr NamedValue<bool> kOptimizers[] = {{"adamw", true}};
 
@@ -61,8 +60,10 @@ ModelConfig read_shape(ConfigMap& map) {
   ModelConfig base;
   if (has_preset) {
     const std::string name = map.text("preset");
-    if (const auto found = find_preset(name)) base = *found;
-    else map.refuse("preset", fmt::format("'{}' is not known; write one of: {}", name, fmt::join(preset_names(), ", ")));
+    if (const auto found = find_preset(name))
+      base = *found;
+    else
+      map.refuse("preset", fmt::format("'{}' is not known; write one of: {}", name, fmt::join(preset_names(), ", ")));
     map.check(!map.has("family"), "family", "comes from the preset; remove it, or the preset");
   } else {
     base.family = map.one_of("family", kFamilies);
@@ -92,8 +93,9 @@ ModelConfig read_model(const YamlNode& node, std::uint64_t data_seed, ConfigErro
   if (node.kind == YamlNode::Kind::scalar) {
     const auto preset = find_preset(node.scalar);
     if (!preset) {
-      errors.add(node.line, "model", fmt::format("'{}' is not known; write a map, or one of: {}",
-                                                 node.scalar.substr(0, 60), fmt::join(preset_names(), ", ")));
+      errors.add(node.line, "model",
+                 fmt::format("'{}' is not known; write a map, or one of: {}", node.scalar.substr(0, 60),
+                             fmt::join(preset_names(), ", ")));
       return {};
     }
     ModelConfig m = *preset;
@@ -190,9 +192,8 @@ ParallelConfig read_parallel(const YamlNode& node, const ModelConfig& model, Con
 
 std::string read_name(ConfigMap& file) {
   std::string name = file.text("job");
-  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
-    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
-  });
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'); });
   file.check(plain && name.size() <= 64 && !name.starts_with('.'), "job",
              "a name has at most 64 letters, digits, '-', '_' and '.', and no '.' in front; rename it");
   return name;
@@ -214,8 +215,8 @@ Result<JobConfig> parse_job(const std::string& yaml_text, const std::string& sou
   c.data = read_data(file.child("data"), errors);
   c.model = read_model(file.child("model"), c.data.seed, errors);
   if (c.data.tokens == TokenFormat::uint16 && !errors.any() && c.model.vocabulary > 65536) {
-    file.refuse("data", fmt::format("uint16 tokens cannot reach a vocabulary of {}; use tokens: uint32",
-                                    c.model.vocabulary));
+    file.refuse("data",
+                fmt::format("uint16 tokens cannot reach a vocabulary of {}; use tokens: uint32", c.model.vocabulary));
   }
   c.batch = read_batch(file.child("batch"), c.model, errors);
   c.optimizer = read_optimizer(file.child("optimizer"), c.steps, errors);
@@ -238,10 +239,11 @@ Result<JobConfig> load_job(const std::string& path) {
 std::string to_yaml(const JobConfig& c) {
   const ModelConfig& m = c.model;
   std::string out = fmt::format("job: {}\n", yaml_quoted(c.name));
-  out += fmt::format("model:\n  family: {}\n  layers: {}\n  width: {}\n  heads: {}\n  hidden: {}\n  context: {}\n"
-                     "  vocabulary: {}\n  tied: {}\n  norm_epsilon: {}\n  seed: {}\n",
-                     name_of(kFamilies, m.family), m.layers, m.width, m.heads, m.hidden, m.context, m.vocabulary,
-                     m.tied, m.norm_epsilon, m.seed);
+  out += fmt::format(
+      "model:\n  family: {}\n  layers: {}\n  width: {}\n  heads: {}\n  hidden: {}\n  context: {}\n"
+      "  vocabulary: {}\n  tied: {}\n  norm_epsilon: {}\n  seed: {}\n",
+      name_of(kFamilies, m.family), m.layers, m.width, m.heads, m.hidden, m.context, m.vocabulary, m.tied,
+      m.norm_epsilon, m.seed);
   if (m.family == ModelFamily::llama) {
     out += fmt::format("  kv_heads: {}\n  rope_theta: {}\n", m.kv_heads, m.rope_theta);
   }

@@ -19,14 +19,14 @@ enum class ScheduleKind : std::uint8_t { gpipe, one_f_one_b };
 
 struct ModelConfig {
   ModelFamily family = ModelFamily::gpt2;
-  std::int64_t layers = 0;      // transformer blocks
+  std::int64_t layers = 0;  // transformer blocks
   std::int64_t width = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;    // = heads for gpt2
-  std::int64_t hidden = 0;      // of the feed-forward part; gpt2: 4 * width, llama: 8/3 * width, up to a multiple of 64
-  std::int64_t context = 0;     // longest sequence, tokens
+  std::int64_t kv_heads = 0;  // = heads for gpt2
+  std::int64_t hidden = 0;    // of the feed-forward part; gpt2: 4 * width, llama: 8/3 * width, up to a multiple of 64
+  std::int64_t context = 0;   // longest sequence, tokens
   std::int64_t vocabulary = 0;
-  bool tied = true;             // output projection shares the token embedding
+  bool tied = true;  // output projection shares the token embedding
   float norm_epsilon = 1e-5f;
   float rope_theta = 10000.0f;  // llama
   std::uint64_t seed = 0;       // of the initialisation
@@ -46,7 +46,7 @@ struct BatchConfig {
   std::int64_t sequences = 0;   // per step
   std::int64_t microbatch = 0;  // sequences of one forward/backward
   std::int64_t lanes = 0;
-  std::int64_t length = 0;      // tokens a sequence; = context unless given
+  std::int64_t length = 0;  // tokens a sequence; = context unless given
 
   std::int64_t sequences_per_lane() const { return sequences / lanes; }
   std::int64_t microbatches_per_lane() const { return sequences_per_lane() / microbatch; }
@@ -58,13 +58,13 @@ struct OptimizerConfig {
   double learning_rate = 0;
   std::int64_t warmup_steps = 0;  // linear from learning_rate / warmup_steps
   LearningRateDecay decay = LearningRateDecay::none;
-  std::int64_t decay_steps = 0;          // counted from step 1, warm-up included; = steps unless given; 0 without decay
-  double minimum_learning_rate = 0;      // where the decay ends
+  std::int64_t decay_steps = 0;      // counted from step 1, warm-up included; = steps unless given; 0 without decay
+  double minimum_learning_rate = 0;  // where the decay ends
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0;               // on matrices; not on biases and norms
-  double clip = 0;                       // global gradient norm; 0: no clipping
+  double weight_decay = 0;  // on matrices; not on biases and norms
+  double clip = 0;          // global gradient norm; 0: no clipping
   bool operator==(const OptimizerConfig&) const = default;
 };
 

@@ -20,8 +20,13 @@ struct Builder {
   std::vector<Shard> shards;
 
   void matrix(std::string name, std::int64_t rows, std::int64_t columns, float deviation = kInitialDeviation) {
-    add({.name = std::move(name), .group = {}, .rows = rows, .columns = columns, .is_matrix = true,
-         .initialisation = Initialisation::normal, .standard_deviation = deviation});
+    add({.name = std::move(name),
+         .group = {},
+         .rows = rows,
+         .columns = columns,
+         .is_matrix = true,
+         .initialisation = Initialisation::normal,
+         .standard_deviation = deviation});
   }
   // GPT-2's linear layer: Hugging Face keeps the weight as (inputs, outputs).
   void linear(const std::string& name, std::int64_t rows, std::int64_t columns, float deviation = kInitialDeviation) {
@@ -39,7 +44,8 @@ struct Builder {
 
   // All parameters since the last group, used by `uses`.
   void add_group(std::vector<LayerId> uses) {
-    ParameterGroup group{.id = {static_cast<std::uint32_t>(groups.size())}, .owner = uses.front(), .uses = std::move(uses)};
+    ParameterGroup group{
+        .id = {static_cast<std::uint32_t>(groups.size())}, .owner = uses.front(), .uses = std::move(uses)};
     if (!groups.empty()) group.first_parameter = groups.back().first_parameter + groups.back().parameter_count;
     group.parameter_count = static_cast<std::uint32_t>(parameters.size()) - group.first_parameter;
     group.count = next_offset_;
@@ -61,7 +67,9 @@ struct Builder {
     const std::int64_t size = ceil_div(ceil_div(group.count, pieces), kShardAlignment) * kShardAlignment;
     group.first_shard = static_cast<std::uint32_t>(shards.size());
     for (std::int64_t offset = 0; offset < group.count; offset += size) {
-      shards.push_back({.id = {static_cast<std::uint32_t>(shards.size())}, .group = group.id, .offset = offset,
+      shards.push_back({.id = {static_cast<std::uint32_t>(shards.size())},
+                        .group = group.id,
+                        .offset = offset,
                         .count = std::min(size, group.count - offset)});
     }
     group.shard_count = static_cast<std::uint32_t>(shards.size()) - group.first_shard;
@@ -112,12 +120,16 @@ ModelLayout::ModelLayout(const ModelConfig& config) : config_(config) {
     b.add_group({embedding});
   }
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    if (gpt2) gpt2_block(b, config, "transformer.h." + std::to_string(i) + ".");
-    else llama_block(b, config, "model.layers." + std::to_string(i) + ".");
+    if (gpt2)
+      gpt2_block(b, config, "transformer.h." + std::to_string(i) + ".");
+    else
+      llama_block(b, config, "model.layers." + std::to_string(i) + ".");
     b.add_group({LayerId{static_cast<std::uint32_t>(i + 1)}});
   }
-  if (gpt2) b.layer_norm("transformer.ln_f", config.width);
-  else b.vector("model.norm.weight", config.width, Initialisation::ones);
+  if (gpt2)
+    b.layer_norm("transformer.ln_f", config.width);
+  else
+    b.vector("model.norm.weight", config.width, Initialisation::ones);
   if (!config.tied) b.matrix("lm_head.weight", config.vocabulary, config.width);
   b.add_group({head});
   parameters_ = std::move(b.parameters);
@@ -125,7 +137,9 @@ ModelLayout::ModelLayout(const ModelConfig& config) : config_(config) {
   shards_ = std::move(b.shards);
 }
 
-std::uint32_t ModelLayout::layer_count() const { return static_cast<std::uint32_t>(config_.layers) + 2; }
+std::uint32_t ModelLayout::layer_count() const {
+  return static_cast<std::uint32_t>(config_.layers) + 2;
+}
 
 LayerKind ModelLayout::kind(LayerId layer) const {
   KINTSUGI_ASSERT(layer.value < layer_count());

@@ -26,7 +26,7 @@ struct Parameter {
   // As it lies here: (outputs, inputs) for matrices, (n) for vectors (columns = 1, is_matrix = false).
   std::int64_t rows = 0;
   std::int64_t columns = 1;
-  bool is_matrix = false;        // matrices take weight decay; embeddings count as matrices
+  bool is_matrix = false;          // matrices take weight decay; embeddings count as matrices
   bool stored_transposed = false;  // Hugging Face keeps GPT-2's linear weights as (inputs, outputs)
   Initialisation initialisation = Initialisation::zeros;
   float standard_deviation = 0;  // for `normal`

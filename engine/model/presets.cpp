@@ -10,8 +10,15 @@ struct Preset {
 };
 
 ModelConfig gpt2(std::int64_t layers, std::int64_t width, std::int64_t heads) {
-  return {.family = ModelFamily::gpt2, .layers = layers, .width = width, .heads = heads, .kv_heads = heads,
-          .hidden = 4 * width, .context = 1024, .vocabulary = 50257, .tied = true};
+  return {.family = ModelFamily::gpt2,
+          .layers = layers,
+          .width = width,
+          .heads = heads,
+          .kv_heads = heads,
+          .hidden = 4 * width,
+          .context = 1024,
+          .vocabulary = 50257,
+          .tied = true};
 }
 
 // GPT-2: Radford et al. 2019, table 2, with the parameter counts and heads of the published checkpoints. Llama: Touvron
@@ -53,6 +60,8 @@ std::vector<std::string_view> preset_names() {
   return names;
 }
 
-std::int64_t default_llama_hidden(std::int64_t width) { return (8 * width / 3 + 63) / 64 * 64; }
+std::int64_t default_llama_hidden(std::int64_t width) {
+  return (8 * width / 3 + 63) / 64 * 64;
+}
 
 }  // namespace kintsugi

@@ -17,7 +17,9 @@ struct Refused {
   std::string what;
 };
 
-int line_of(const YAML::Mark& mark) { return mark.line + 1; }
+int line_of(const YAML::Mark& mark) {
+  return mark.line + 1;
+}
 
 // Builds the tree; throws Refused, which parse_yaml turns into an Error.
 class TreeBuilder final : public YAML::EventHandler {
@@ -87,7 +89,11 @@ class TreeBuilder final : public YAML::EventHandler {
     Open& parent = open_.back();
     if (parent.node->kind == YamlNode::Kind::sequence) return &parent.node->items.emplace_back(std::move(node));
     parent.key_read = !parent.key_read;
-    if (!parent.key_read) return &(parent.node->entries.back().value = std::move(node));
+    if (!parent.key_read) {
+      YamlEntry& entry = parent.node->entries.back();
+      if (node.kind == YamlNode::Kind::map) node.line = entry.line;  // where people look for what a map lacks
+      return &(entry.value = std::move(node));
+    }
     add_key(*parent.node, std::move(node));
     return nullptr;
   }
