@@ -69,7 +69,7 @@ std::optional<Digest> digest_from_hex(std::string_view text) {
     if (c >= '0' && c <= '9')
       v = static_cast<std::uint64_t>(c - '0');
     else if (c >= 'a' && c <= 'f')
-      v = static_cast<std::uint64_t>(c - 'a' + 10);
+      v = static_cast<std::uint64_t>(c - 'a') + 10;
     else
       return std::nullopt;
     std::uint64_t& half = i < 16 ? d.high : d.low;

@@ -39,7 +39,9 @@ constexpr std::uint64_t philox_u64(PhiloxKey key, std::uint64_t a, std::uint64_t
 }
 
 // [0, 1) with 53 bits.
-constexpr double unit_interval(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
+constexpr double unit_interval(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1.0p-53;
+}
 
 // Standard normal deviate from 64 random bits: the inverse of the normal distribution function (Wichura, algorithm
 // AS 241, 1988), evaluated with + - * / and sqrt and a logarithm of our own, so that it is the same on every machine

@@ -19,8 +19,8 @@ LAYERS = [
     ["engine/model"],
     ["engine/data", "engine/state"],
     ["engine/plan"],
-    ["engine/pipeline", "engine/checkpoint"],
     ["engine/control"],
+    ["engine/pipeline", "engine/checkpoint"],
     ["actors", "sim"],
     ["cli"],
 ]
