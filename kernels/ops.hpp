@@ -163,6 +163,8 @@ class Ops {
 
   // --- update -----------------------------------------------------------------------------------------------------
   virtual void adamw(Stream&, const AdamwArguments&) = 0;
+  // The same for several shards whose `published` have one dtype, spread over threads: a shard is one thread's work.
+  virtual void adamw_many(Stream&, std::span<const AdamwArguments>) = 0;
   // The shard digest: XXH3-128 over the state in blocks of 4096 elements, each block as master bytes, then moment1
   // bytes, then moment2 bytes. digest: (16) bytes, high half then low half, each little-endian.
   virtual void state_digest(Stream&, View digest, View master, View moment1, View moment2) = 0;

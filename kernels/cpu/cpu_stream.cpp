@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <cstring>
+
 namespace kintsugi::kernels::cpu {
 
 namespace {
@@ -82,6 +84,12 @@ void CpuStream::loop() {
     ++popped_;
     if (was_full) room_.notify_all();
   }
+}
+
+void launch_copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  static_cast<CpuStream&>(stream).launch("copy",
+                                         [to, from, bytes](ThreadPool&) { std::memcpy(to, from, bytes); });
 }
 
 }  // namespace kintsugi::kernels::cpu

@@ -102,4 +102,7 @@ class CpuStream final : public Stream {
   std::thread thread_;
 };
 
+// Copies between host memory and the executor's view of device memory, in the order of `stream`, a CpuStream.
+void launch_copy(Stream& stream, void* to, const void* from, std::size_t bytes);
+
 }  // namespace kintsugi::kernels::cpu
