@@ -25,8 +25,10 @@ class GreeterBase : public Greeter {
   }
 
   void abort(Error why) override {
-    if (done_) carrier_->close();
-    end(std::move(why));
+    if (!done_) return;
+    const std::shared_ptr<Greeter> keep = shared_from_this();
+    end(std::move(why));  // counted and logged before the stranger can see its end
+    carrier_->close();
   }
 
  protected:

@@ -193,8 +193,9 @@ void StreamLink::read_next() {
 void StreamLink::on_read(const ErrorCode& error, std::size_t byte_count) {
   if (state_ == State::down) return;
   if (error) {
+    if (state_ == State::closing && why_.action == ErrorAction::cancelled) return go_down(why_);
     const char* where = decoder_.between_frames() ? "" : " in the middle of a frame";
-    return go_down(state_ == State::closing ? why_ : lost("the peer ended it" + std::string(where) + " (" + error.message() + ")"));
+    return go_down(lost(fmt::format("the peer ended it{} ({})", where, error.message())));
   }
   Result<std::optional<DecodedFrame>> frame = decoder_.filled(byte_count);
   if (!frame) return go_down(lost(frame.error().message));
