@@ -1,6 +1,7 @@
-// Causal attention, backward (Dao et al. 2022, algorithm 4): probabilities are computed again from log_sum_exp, a tile at
-// a time. A piece is one key/value head of one sequence, so that one thread adds what its query heads give, in order. For
-// each query head and tile of queries, with delta = rowsum(grad_out * out), over the tiles of keys up to the diagonal:
+// Causal attention, backward (Dao et al. 2022, algorithm 4): probabilities are computed again from log_sum_exp, a tile
+// at a time. A piece is one key/value head of one sequence, so that one thread adds what its query heads give, in
+// order. For each query head and tile of queries, with delta = rowsum(grad_out * out), over the tiles of keys up to the
+// diagonal:
 //   P = e^(Q K^T - log_sum_exp);  grad_V += P^T grad_out;  G = P * (grad_out V^T - delta);
 //   grad_K += G^T Q;  grad_Q += G K
 #undef HWY_TARGET_INCLUDE
@@ -86,13 +87,12 @@ void tile_pair(const QueryTile& tile, const KeyTiles& all, std::int64_t j, const
   const std::int64_t at = j * kTile * e.width;
   const std::int64_t keys = e.diagonal ? e.queries : kTile;
   const Triangle wanted = e.diagonal ? Triangle::columns_to_row : Triangle::none;
-  const Triangle transposed = e.diagonal ? Triangle::depth_from_row : Triangle::none;
-  multiply({.a = tile.q, .a_row = e.width, .a_depth = 1, .b = all.keys_transposed + at, .b_row = kTile,
-            .c = tile.probabilities, .c_row = kTile, .rows = e.queries, .depth = e.head_dim, .columns = kTile,
-            .accumulate = false, .triangle = wanted});
-  multiply({.a = tile.grad_out, .a_row = e.width, .a_depth = 1, .b = all.values_transposed + at, .b_row = kTile,
-            .c = tile.grad_scores, .c_row = kTile, .rows = e.queries, .depth = e.head_dim, .columns = kTile,
-            .accumulate = false, .triangle = wanted});
+  const Triangle upper = e.diagonal ? Triangle::depth_from_row : Triangle::none;
+  const Triangle lower = e.diagonal ? Triangle::depth_to_row : Triangle::none;
+  const Sizes scores{e.queries, e.head_dim, kTile}, over_queries{keys, e.queries, e.width};
+  multiply({tile.probabilities, kTile, false}, {tile.q, e.width, 1}, {all.keys_transposed + at, kTile}, scores, wanted);
+  multiply({tile.grad_scores, kTile, false}, {tile.grad_out, e.width, 1}, {all.values_transposed + at, kTile}, scores,
+           wanted);
   for (std::int64_t r = 0; r < e.queries; ++r) {
     if (e.diagonal) {
       probability_row<true>(tile, r, log_sum_exp[r]);
@@ -100,15 +100,11 @@ void tile_pair(const QueryTile& tile, const KeyTiles& all, std::int64_t j, const
       probability_row<false>(tile, r, log_sum_exp[r]);
     }
   }
-  multiply({.a = tile.probabilities, .a_row = 1, .a_depth = kTile, .b = tile.grad_out, .b_row = e.width,
-            .c = all.grad_values + at, .c_row = e.width, .rows = keys, .depth = e.queries, .columns = e.width,
-            .accumulate = true, .triangle = transposed});
-  multiply({.a = tile.grad_scores, .a_row = 1, .a_depth = kTile, .b = tile.q, .b_row = e.width,
-            .c = all.grad_keys + at, .c_row = e.width, .rows = keys, .depth = e.queries, .columns = e.width,
-            .accumulate = true, .triangle = transposed});
-  multiply({.a = tile.grad_scores, .a_row = kTile, .a_depth = 1, .b = all.keys + at, .b_row = e.width,
-            .c = tile.grad_q, .c_row = e.width, .rows = e.queries, .depth = keys, .columns = e.width,
-            .accumulate = true, .triangle = e.diagonal ? Triangle::depth_to_row : Triangle::none});
+  multiply({all.grad_values + at, e.width, true}, {tile.probabilities, 1, kTile}, {tile.grad_out, e.width},
+           over_queries, upper);
+  multiply({all.grad_keys + at, e.width, true}, {tile.grad_scores, 1, kTile}, {tile.q, e.width}, over_queries, upper);
+  multiply({tile.grad_q, e.width, true}, {tile.grad_scores, kTile, 1}, {all.keys + at, e.width},
+           {e.queries, keys, e.width}, lower);
 }
 
 template <class T>
@@ -187,9 +183,9 @@ void attention_backward(ThreadPool& pool, T* grad_q, T* grad_k, T* grad_v, const
     const std::int64_t at_key = row * shape.kv_stride + kv_head * shape.head_dim;
     const std::int64_t at_out = row * shape.out_stride + head * shape.head_dim;
     const AttentionBackwardPiece<T> work{
-        grad_q + at_q,  grad_k + at_key, grad_v + at_key,
-        grad_out + at_out, out + at_out, log_sum_exp + (sequence * shape.heads + head) * shape.length,
-        q + at_q,       k + at_key,      v + at_key};
+        grad_q + at_q,     grad_k + at_key, grad_v + at_key,
+        grad_out + at_out, out + at_out,    log_sum_exp + (sequence * shape.heads + head) * shape.length,
+        q + at_q,          k + at_key,      v + at_key};
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(attention_group_f32)(work, shape);
     } else {

@@ -1,5 +1,5 @@
-// Causal attention, forward, tiled with an online softmax (Milakov and Gimelshein 2018; Dao et al. 2022). A piece is one
-// query head of one sequence. For each tile of queries, over the tiles of keys up to the diagonal:
+// Causal attention, forward, tiled with an online softmax (Milakov and Gimelshein 2018; Dao et al. 2022). A piece is
+// one query head of one sequence. For each tile of queries, over the tiles of keys up to the diagonal:
 //   S = Q K^T;  m' = max(m, rowmax S);  P = e^(S - m');  l = l e^(m - m') + rowsum P;  O = O e^(m - m') + P V
 // and at the end out = O / l, log_sum_exp = m + log l.
 #undef HWY_TARGET_INCLUDE
@@ -84,17 +84,15 @@ void attention_head(const AttentionForwardPiece<T>& head, const AttentionShape& 
     std::fill(tile.total, tile.total + kTile, 0.0f);
     for (std::int64_t j = 0; j <= i; ++j) {
       const bool diagonal = j == i;
-      multiply({.a = queries, .a_row = width, .a_depth = 1, .b = keys + j * area, .b_row = kTile, .c = tile.scores,
-                .c_row = kTile, .rows = rows, .depth = head_dim, .columns = kTile, .accumulate = false,
-                .triangle = diagonal ? Triangle::columns_to_row : Triangle::none});
+      multiply({tile.scores, kTile, false}, {queries, width, 1}, {keys + j * area, kTile}, {rows, head_dim, kTile},
+               diagonal ? Triangle::columns_to_row : Triangle::none);
       if (diagonal) {
         for (std::int64_t r = 0; r < rows; ++r) softmax_row<true>(tile, r, width);
       } else {
         for (std::int64_t r = 0; r < rows; ++r) softmax_row<false>(tile, r, width);
       }
-      multiply({.a = tile.scores, .a_row = kTile, .a_depth = 1, .b = values + j * area, .b_row = width, .c = tile.out,
-                .c_row = width, .rows = rows, .depth = diagonal ? rows : kTile, .columns = width, .accumulate = true,
-                .triangle = diagonal ? Triangle::depth_to_row : Triangle::none});
+      multiply({tile.out, width, true}, {tile.scores, kTile, 1}, {values + j * area, width},
+               {rows, diagonal ? rows : kTile, width}, diagonal ? Triangle::depth_to_row : Triangle::none);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       store_row(head.out + (first + r) * shape.out_stride, tile.out + r * width, head_dim, 1.0f / tile.total[r]);

@@ -12,7 +12,8 @@
 
 namespace kintsugi::kernels::cpu {
 
-constexpr std::int64_t kAttentionTile = 64;  // queries and keys of a tile: a product's three tiles fit a first-level cache
+constexpr std::int64_t kAttentionTile =
+    64;  // queries and keys of a tile: a product's three tiles fit a first-level cache
 
 // One query head of one sequence; every pointer is at the head's first element in the sequence's first row.
 template <class T>

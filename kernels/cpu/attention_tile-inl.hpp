@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kTile = kAttentionTile;
 constexpr std::int64_t kWidthStep = 16;  // a width is padded to whole vectors of any target
-constexpr std::int64_t kRowBlock = 4;    // rows of a product that share each load of B
+constexpr std::int64_t kRowBlock = 4;    // rows of a product that share each load from the right
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 constexpr int kVectors = 4;  // 4 x 4 running sums: enough to hide the latency of two multiply-add units
 #else
@@ -29,49 +29,57 @@ constexpr int kVectors = 2;
 // Which part of a product is not zero when one operand is the diagonal tile of scores (row >= column).
 enum class Triangle : std::uint8_t {
   none,
-  columns_to_row,  // C is the triangle: only columns <= row are wanted
-  depth_to_row,    // A is the triangle: a(m, k) = 0 for k > m
-  depth_from_row,  // A is its transpose: a(m, k) = 0 for k < m
+  columns_to_row,  // the target is the triangle: only columns <= row are wanted
+  depth_to_row,    // left is the triangle: a(m, k) = 0 for k > m
+  depth_from_row,  // left is its transpose: a(m, k) = 0 for k < m
 };
 
-// C (rows, columns) = or += A (rows, depth) * B (depth, columns). a(m, k) is at a[m * a_row + k * a_depth].
-// rows counts up to a multiple of kRowBlock, columns is a multiple of kWidthStep. Each element is one chain over k.
-struct Product {
-  const float* a;
-  std::int64_t a_row;
-  std::int64_t a_depth;
-  const float* b;
-  std::int64_t b_row;
-  float* c;
-  std::int64_t c_row;
-  std::int64_t rows;
+// a(m, k) is at[m * row + k * depth]: a tile or its transpose.
+struct Left {
+  const float* at;
+  std::int64_t row;
   std::int64_t depth;
-  std::int64_t columns;
+};
+
+struct Right {
+  const float* at;
+  std::int64_t row;
+};
+
+struct Target {
+  float* at;
+  std::int64_t row;
   bool accumulate;
-  Triangle triangle;
+};
+
+struct Sizes {
+  std::int64_t rows;  // counts up to a multiple of kRowBlock
+  std::int64_t depth;
+  std::int64_t columns;  // a multiple of kWidthStep
 };
 
 // kRowBlock rows from m, N vectors of columns from n, depth [begin, end).
 template <int N>
-HWY_INLINE void panel(const Product& p, std::int64_t m, std::int64_t n, std::int64_t begin, std::int64_t end) {
+HWY_INLINE void panel(const Target& to, const Left& left, const Right& right, std::int64_t m, std::int64_t n,
+                      std::int64_t begin, std::int64_t end) {
   const Float d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   FloatVector sum[kRowBlock][N];
-  float* const c = p.c + m * p.c_row + n;
+  float* const c = to.at + m * to.row + n;
 #pragma GCC unroll 4
   for (int r = 0; r < kRowBlock; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) sum[r][v] = p.accumulate ? hn::Load(d, c + r * p.c_row + v * step) : hn::Zero(d);
+    for (int v = 0; v < N; ++v) sum[r][v] = to.accumulate ? hn::Load(d, c + r * to.row + v * step) : hn::Zero(d);
   }
-  const float* a = p.a + m * p.a_row + begin * p.a_depth;
-  const float* b = p.b + begin * p.b_row + n;
-  for (std::int64_t k = begin; k < end; ++k, a += p.a_depth, b += p.b_row) {
+  const float* a = left.at + m * left.row + begin * left.depth;
+  const float* b = right.at + begin * right.row + n;
+  for (std::int64_t k = begin; k < end; ++k, a += left.depth, b += right.row) {
     FloatVector row[N];
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) row[v] = hn::Load(d, b + v * step);
 #pragma GCC unroll 4
     for (int r = 0; r < kRowBlock; ++r) {
-      const auto factor = hn::Set(d, a[r * p.a_row]);
+      const auto factor = hn::Set(d, a[r * left.row]);
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v) sum[r][v] = hn::MulAdd(factor, row[v], sum[r][v]);
     }
@@ -79,24 +87,25 @@ HWY_INLINE void panel(const Product& p, std::int64_t m, std::int64_t n, std::int
 #pragma GCC unroll 4
   for (int r = 0; r < kRowBlock; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) hn::Store(sum[r][v], d, c + r * p.c_row + v * step);
+    for (int v = 0; v < N; ++v) hn::Store(sum[r][v], d, c + r * to.row + v * step);
   }
 }
 
-void multiply(const Product& p) {
+// to (rows, columns) = or += left (rows, depth) * right (depth, columns). Each element is one chain over depth.
+void multiply(const Target& to, const Left& left, const Right& right, Sizes size, Triangle triangle) {
   const auto step = static_cast<std::int64_t>(hn::Lanes(Float{}));
-  for (std::int64_t m = 0; m < p.rows; m += kRowBlock) {
+  for (std::int64_t m = 0; m < size.rows; m += kRowBlock) {
     const std::int64_t last = m + kRowBlock;  // one past the last row of the block
-    const std::int64_t begin = p.triangle == Triangle::depth_from_row ? m : 0;
-    const std::int64_t end = p.triangle == Triangle::depth_to_row ? std::min(p.depth, last) : p.depth;
-    const std::int64_t columns = p.triangle == Triangle::columns_to_row ? std::min(p.columns, last) : p.columns;
+    const std::int64_t begin = triangle == Triangle::depth_from_row ? m : 0;
+    const std::int64_t end = triangle == Triangle::depth_to_row ? std::min(size.depth, last) : size.depth;
+    const std::int64_t columns = triangle == Triangle::columns_to_row ? std::min(size.columns, last) : size.columns;
     std::int64_t n = 0;
-    for (; n + kVectors * step <= columns; n += kVectors * step) panel<kVectors>(p, m, n, begin, end);
+    for (; n + kVectors * step <= columns; n += kVectors * step) panel<kVectors>(to, left, right, m, n, begin, end);
     if (kVectors == 4 && n + 2 * step <= columns) {
-      panel<2>(p, m, n, begin, end);
+      panel<2>(to, left, right, m, n, begin, end);
       n += 2 * step;
     }
-    for (; n < columns; n += step) panel<1>(p, m, n, begin, end);
+    for (; n < columns; n += step) panel<1>(to, left, right, m, n, begin, end);
   }
 }
 

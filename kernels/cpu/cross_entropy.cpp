@@ -92,7 +92,7 @@ template <class T>
 float row_loss(const T* row, std::int32_t target, std::int64_t n) {
   const float maximum = row_maximum(row, n);
   const float total = row_exponentials(row, static_cast<float*>(nullptr), n, maximum);
-  return std::log(total) + (maximum - load_one(row + target));
+  return std::log(total) - (load_one(row + target) - maximum);
 }
 
 template <class T>
@@ -110,8 +110,12 @@ float row_loss_and_gradient(T* row, std::int32_t target, std::int64_t n, float s
   return std::log(total) - below;
 }
 
-float row_loss_f32(const float* row, std::int32_t target, std::int64_t n) { return row_loss(row, target, n); }
-float row_loss_bf16(const bf16* row, std::int32_t target, std::int64_t n) { return row_loss(row, target, n); }
+float row_loss_f32(const float* row, std::int32_t target, std::int64_t n) {
+  return row_loss(row, target, n);
+}
+float row_loss_bf16(const bf16* row, std::int32_t target, std::int64_t n) {
+  return row_loss(row, target, n);
+}
 float row_both_f32(float* row, std::int32_t target, std::int64_t n, float scale) {
   return row_loss_and_gradient(row, target, n, scale);
 }

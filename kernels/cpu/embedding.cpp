@@ -61,8 +61,12 @@ void look_up_f32(float* out, const float* table, const float* positions, std::in
 void look_up_bf16(bf16* out, const bf16* table, const bf16* positions, std::int64_t n) {
   look_up(out, table, positions, n);
 }
-void add_row_f32(float* sum, const float* row, std::int64_t n) { add_row(sum, row, n); }
-void add_row_bf16(float* sum, const bf16* row, std::int64_t n) { add_row(sum, row, n); }
+void add_row_f32(float* sum, const float* row, std::int64_t n) {
+  add_row(sum, row, n);
+}
+void add_row_bf16(float* sum, const bf16* row, std::int64_t n) {
+  add_row(sum, row, n);
+}
 
 }  // namespace
 }  // namespace kintsugi::kernels::cpu::HWY_NAMESPACE
@@ -80,8 +84,8 @@ HWY_EXPORT(zero);
 
 namespace {
 
-constexpr std::int64_t kColumns = 64;           // a column block of backward: four cache lines a row
-constexpr std::int64_t kPositions = 16;         // positions a piece of backward
+constexpr std::int64_t kColumns = 64;            // a column block of backward: four cache lines a row
+constexpr std::int64_t kPositions = 16;          // positions a piece of backward
 constexpr std::int64_t kZeroPiece = 256 * 1024;  // 1 MiB
 
 template <class T>

@@ -21,13 +21,15 @@ HWY_INLINE Logistic gate(Float d, FloatVector x, FloatVector square) {
   return logistic(d, hn::Mul(hn::Mul(hn::Set(d, kTwiceRootTwoOverPi), x), inner));
 }
 
-HWY_INLINE FloatVector value(Float d, FloatVector x) { return hn::Mul(x, gate(d, x, hn::Mul(x, x)).value); }
+HWY_INLINE FloatVector value(Float d, FloatVector x) {
+  return hn::Mul(x, gate(d, x, hn::Mul(x, x)).value);
+}
 
 HWY_INLINE FloatVector gradient(Float d, FloatVector x, FloatVector grad_out) {
   const auto square = hn::Mul(x, x);
   const Logistic s = gate(d, x, square);
-  const auto inner_slope = hn::Mul(hn::Set(d, kTwiceRootTwoOverPi),
-                                   hn::MulAdd(hn::Set(d, 3 * kCubic), square, hn::Set(d, 1.0f)));
+  const auto inner_slope =
+      hn::Mul(hn::Set(d, kTwiceRootTwoOverPi), hn::MulAdd(hn::Set(d, 3 * kCubic), square, hn::Set(d, 1.0f)));
   return hn::Mul(grad_out, hn::MulAdd(hn::Mul(x, s.slope), inner_slope, s.value));
 }
 
@@ -52,8 +54,12 @@ void backward(T* grad_in, const T* grad_out, const T* in, std::int64_t count) {
   store_first(d, gradient(d, load_first(d, in + i, rest), load_first(d, grad_out + i, rest)), grad_in + i, rest);
 }
 
-void forward_f32(float* out, const float* in, std::int64_t count) { forward(out, in, count); }
-void forward_bf16(bf16* out, const bf16* in, std::int64_t count) { forward(out, in, count); }
+void forward_f32(float* out, const float* in, std::int64_t count) {
+  forward(out, in, count);
+}
+void forward_bf16(bf16* out, const bf16* in, std::int64_t count) {
+  forward(out, in, count);
+}
 void backward_f32(float* grad_in, const float* grad_out, const float* in, std::int64_t count) {
   backward(grad_in, grad_out, in, count);
 }

@@ -1,6 +1,6 @@
-// Rotary position embedding (Su et al. 2021) in Llama's "half" pairing: elements i and i + head_dim / 2 of a head turn by
-// position * theta^(-2i / head_dim). A piece is a run of positions: their sines are computed once, in float64 by the C
-// library, and serve every sequence and head.
+// Rotary position embedding (Su et al. 2021) in Llama's "half" pairing: elements i and i + head_dim / 2 of a head turn
+// by position * theta^(-2i / head_dim). A piece is a run of positions: their sines are computed once, in float64 by the
+// C library, and serve every sequence and head.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rotary.cpp"
 #include <hwy/foreach_target.h>

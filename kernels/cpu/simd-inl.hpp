@@ -55,7 +55,7 @@ HWY_INLINE FloatVector load_first(Float d, const T* from, std::size_t n) {
 
 template <class T>
 HWY_INLINE void store_first(Float d, FloatVector v, T* to, std::size_t n) {
-  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(float)] = {};
   store(d, v, lanes);
   for (std::size_t i = 0; i < n; ++i) to[i] = lanes[i];
 }

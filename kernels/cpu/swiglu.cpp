@@ -50,14 +50,18 @@ void row_backward(T* grad_gate, T* grad_up, const T* grad_out, const T* gate, co
   }
   const auto rest = static_cast<std::size_t>(n - i);
   if (rest == 0) return;
-  const GateAndUp g = gradients(d, load_first(d, gate + i, rest), load_first(d, up + i, rest),
-                                load_first(d, grad_out + i, rest));
+  const GateAndUp g =
+      gradients(d, load_first(d, gate + i, rest), load_first(d, up + i, rest), load_first(d, grad_out + i, rest));
   store_first(d, g.gate, grad_gate + i, rest);
   store_first(d, g.up, grad_up + i, rest);
 }
 
-void row_forward_f32(float* out, const float* gate, const float* up, std::int64_t n) { row_forward(out, gate, up, n); }
-void row_forward_bf16(bf16* out, const bf16* gate, const bf16* up, std::int64_t n) { row_forward(out, gate, up, n); }
+void row_forward_f32(float* out, const float* gate, const float* up, std::int64_t n) {
+  row_forward(out, gate, up, n);
+}
+void row_forward_bf16(bf16* out, const bf16* gate, const bf16* up, std::int64_t n) {
+  row_forward(out, gate, up, n);
+}
 void row_backward_f32(float* grad_gate, float* grad_up, const float* grad_out, const float* gate, const float* up,
                       std::int64_t n) {
   row_backward(grad_gate, grad_up, grad_out, gate, up, n);
@@ -84,7 +88,9 @@ namespace {
 
 constexpr std::int64_t kPiece = 16384;  // elements of `out` at most, unless one row has more
 
-std::int64_t rows_a_piece(std::int64_t hidden) { return std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, hidden)); }
+std::int64_t rows_a_piece(std::int64_t hidden) {
+  return std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, hidden));
+}
 
 }  // namespace
 
