@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
 
 #include "base/file.hpp"
 #include "base/units.hpp"
@@ -19,14 +19,14 @@ constexpr std::size_t kPage = 4 * kKiB;
 
 // MemAvailable of /proc/meminfo; SIZE_MAX where there is none.
 std::size_t available_bytes() {
-  const Result<std::string> text = read_text_file("/proc/meminfo", 64 * kKiB);
-  if (!text) return SIZE_MAX;
-  const std::size_t at = text->find("MemAvailable:");
-  unsigned long long kilobytes = 0;
-  if (at == std::string::npos || std::sscanf(text->c_str() + at, "MemAvailable: %llu kB", &kilobytes) != 1) {
-    return SIZE_MAX;
+  std::ifstream lines("/proc/meminfo");
+  for (std::string line; std::getline(lines, line);) {
+    unsigned long long kilobytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kilobytes) == 1) {
+      return static_cast<std::size_t>(kilobytes) * kKiB;
+    }
   }
-  return static_cast<std::size_t>(kilobytes) * kKiB;
+  return SIZE_MAX;
 }
 
 Error out_of_memory(std::size_t bytes) {
