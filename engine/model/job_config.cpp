@@ -41,18 +41,31 @@ std::int64_t matrix_elements(const ModelConfig& m) {
   return m.layers * (attention + feed_forward) + tables;
 }
 
-void check_model(ConfigMap& map, const ModelConfig& m) {
-  if (map.failed()) return;
-  map.check(m.width % m.heads == 0, "heads",
-            fmt::format("{} heads do not divide width {}; choose a divisor of the width", m.heads, m.width));
-  map.check(m.heads % m.kv_heads == 0, "kv_heads",
-            fmt::format("{} does not divide heads {}; choose a divisor of the heads", m.kv_heads, m.heads));
-  map.check(m.family == ModelFamily::gpt2 || m.head_dim() % 2 == 0, "heads",
-            fmt::format("width / heads is {}, and rotary positions need an even number; change width or heads",
-                        m.head_dim()));
-  map.check(matrix_elements(m) <= kMaxModelElements, "layers",
-            fmt::format("the model has {} weights, and at most {} are possible; make it smaller", matrix_elements(m),
-                        kMaxModelElements));
+struct Problem {
+  std::string_view key;
+  std::string what;
+};
+
+// The first thing wrong with a shape, whose single sizes are within their ranges.
+std::optional<Problem> find_problem(const ModelConfig& m) {
+  if (m.width % m.heads != 0) {
+    return Problem{"heads",
+                   fmt::format("{} heads do not divide width {}; choose a divisor of the width", m.heads, m.width)};
+  }
+  if (m.heads % m.kv_heads != 0) {
+    return Problem{"kv_heads",
+                   fmt::format("{} does not divide heads {}; choose a divisor of the heads", m.kv_heads, m.heads)};
+  }
+  if (m.family == ModelFamily::llama && m.head_dim() % 2 != 0) {
+    return Problem{"heads",
+                   fmt::format("width / heads is {}, and rotary positions need an even number; change width or heads",
+                               m.head_dim())};
+  }
+  if (const std::int64_t weights = matrix_elements(m); weights > kMaxModelElements) {
+    return Problem{"layers", fmt::format("the model has {} weights, and at most {} are possible; make it smaller",
+                                         weights, kMaxModelElements)};
+  }
+  return {};
 }
 
 ModelConfig read_shape(ConfigMap& map) {
@@ -108,7 +121,8 @@ ModelConfig read_model(const YamlNode& node, std::uint64_t data_seed, ConfigErro
                 errors);
   ModelConfig m = read_shape(map);
   m.seed = map.seed("seed", data_seed);
-  check_model(map, m);
+  if (map.failed()) return m;
+  if (const auto problem = find_problem(m)) map.refuse(problem->key, problem->what);
   return m;
 }
 
@@ -223,6 +237,30 @@ Result<JobConfig> parse_job(const std::string& yaml_text, const std::string& sou
   if (file.has("parallel")) c.parallel = read_parallel(file.child("parallel"), c.model, errors);
   if (errors.any()) return errors.first();
   return c;
+}
+
+Result<void> check_model(const ModelConfig& m, const std::string& source) {
+  const auto refuse = [&](std::string_view key, const std::string& what) {
+    return Error{ErrorAction::tell_user, fmt::format("{}: {}: {}", source, key, what)};
+  };
+  const std::tuple<std::string_view, std::int64_t, Range<std::int64_t>> sizes[] = {
+      {"layers", m.layers, kLayers},
+      {"width", m.width, kWidth},
+      {"heads", m.heads, kHeads},
+      {"kv_heads", m.kv_heads, kHeads},
+      {"hidden", m.hidden, kHidden},
+      {"context", m.context, kContext},
+      {"vocabulary", m.vocabulary, kVocabulary}};
+  for (const auto& [key, value, range] : sizes) {
+    if (value < range.low || value > range.high) {
+      return refuse(key, fmt::format("{} is out of range; at least {} and at most {} are possible", value, range.low,
+                                     range.high));
+    }
+  }
+  if (!(m.norm_epsilon > 0.0f && m.norm_epsilon <= 1.0f)) return refuse("norm_epsilon", "must lie in (0, 1]");
+  if (!(m.rope_theta >= 1.0f && m.rope_theta <= 1e12f)) return refuse("rope_theta", "must lie in [1, 1e12]");
+  if (const auto problem = find_problem(m)) return refuse(problem->key, problem->what);
+  return {};
 }
 
 Result<JobConfig> load_job(const std::string& path) {

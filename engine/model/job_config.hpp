@@ -99,6 +99,9 @@ Result<JobConfig> load_job(const std::string& path);
 // A job file again, every default written out; parse_job(to_yaml(c)) == c. What travels to ranks.
 std::string to_yaml(const JobConfig& config);
 
+// The rules of the model section, for a shape that comes from elsewhere. Error{tell_user}: "source: key: what".
+Result<void> check_model(const ModelConfig& model, const std::string& source);
+
 // Names what can show in the bits: model, data format and seed, batch, optimizer (learning-rate horizon included),
 // precision. Not the job's name, paths, parallel shape or number of steps.
 Digest job_identity(const JobConfig& config);
