@@ -28,8 +28,8 @@ void SampleOrder::samples_of(MicrobatchKey key, std::span<std::uint64_t> out) co
   for (std::uint64_t& sample : out) sample = sample_at(position++);
 }
 
-Result<BatchReader> BatchReader::make(std::shared_ptr<const TokenFile> file, const BatchConfig& batch, std::uint64_t seed,
-                                      std::int64_t vocabulary) {
+Result<BatchReader> BatchReader::make(std::shared_ptr<const TokenFile> file, const BatchConfig& batch,
+                                      std::uint64_t seed, std::int64_t vocabulary) {
   KINTSUGI_ASSERT(batch.length >= 1 && vocabulary >= 1 && vocabulary <= INT32_MAX);
   const std::uint64_t samples = sample_count(file->token_count(), static_cast<std::uint64_t>(batch.length));
   if (samples == 0) {
@@ -48,7 +48,8 @@ BatchReader::BatchReader(std::shared_ptr<const TokenFile> file, const BatchConfi
       length_(static_cast<std::size_t>(batch.length)),
       vocabulary_(vocabulary) {}
 
-Result<void> BatchReader::fill(MicrobatchKey key, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+Result<void> BatchReader::fill(MicrobatchKey key, std::span<std::int32_t> tokens,
+                               std::span<std::int32_t> targets) const {
   KINTSUGI_ASSERT(tokens.size() == rows() && targets.size() == rows());
   std::vector<std::uint64_t> samples(sequences_);
   order_.samples_of(key, samples);

@@ -1,8 +1,9 @@
 // Which tokens a microbatch is made of: a function of the job, the file and the step alone (DESIGN 3.2).
 //
-// Sample s is tokens [s * length, (s + 1) * length], the last one as target only; an incomplete sample at the end of the
-// file is dropped. Sequence i of the step that follows `from` final steps stands at place from * sequences + i of the
-// endless row of passes, each a fresh permutation. Lane l holds sequences [l, l + 1) * sequences / lanes of the step.
+// Sample s is tokens [s * length, (s + 1) * length], the last one as target only; an incomplete sample at the end of
+// the file is dropped. Sequence i of the step that follows `from` final steps stands at place from * sequences + i of
+// the endless row of passes, each a fresh permutation. Lane l holds sequences [l, l + 1) * sequences / lanes of the
+// step.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,9 @@ struct MicrobatchKey {
 };
 
 // Samples of `length` in `tokens` tokens.
-constexpr std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t length) { return tokens == 0 ? 0 : (tokens - 1) / length; }
+constexpr std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t length) {
+  return tokens == 0 ? 0 : (tokens - 1) / length;
+}
 
 // The order of samples.
 class SampleOrder {
@@ -55,7 +58,8 @@ class MicrobatchSource {
   virtual ~MicrobatchSource() = default;
   // int32 each of `tokens` and `targets` in fill.
   virtual std::size_t rows() const = 0;
-  virtual Result<void> fill(MicrobatchKey key, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const = 0;
+  virtual Result<void> fill(MicrobatchKey key, std::span<std::int32_t> tokens,
+                            std::span<std::int32_t> targets) const = 0;
   // A hint that fill(key) comes soon; returns at once.
   virtual void will_need(MicrobatchKey key) const = 0;
 };
@@ -74,7 +78,8 @@ class BatchReader final : public MicrobatchSource {
   void will_need(MicrobatchKey key) const override;
 
  private:
-  BatchReader(std::shared_ptr<const TokenFile> file, const BatchConfig& batch, SampleOrder order, std::int64_t vocabulary);
+  BatchReader(std::shared_ptr<const TokenFile> file, const BatchConfig& batch, SampleOrder order,
+              std::int64_t vocabulary);
 
   std::shared_ptr<const TokenFile> file_;
   SampleOrder order_;

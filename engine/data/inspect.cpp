@@ -38,7 +38,9 @@ class Histogram {
  private:
   void grow(std::uint32_t token) {
     gave_up_ = gave_up_ || token >= kMaxCounted;
-    if (!gave_up_) counts_.resize(std::max<std::size_t>(std::size_t{token} + 1, std::min(2 * counts_.size(), std::size_t{kMaxCounted})));
+    if (!gave_up_)
+      counts_.resize(
+          std::max<std::size_t>(std::size_t{token} + 1, std::min(2 * counts_.size(), std::size_t{kMaxCounted})));
   }
   std::vector<std::uint64_t> counts_;
   bool gave_up_ = false;
@@ -63,7 +65,9 @@ std::string show(std::span<const std::uint32_t> tokens, bool as_text) {
 
 }  // namespace
 
-std::uint64_t TokenFacts::samples(std::uint64_t length) const { return sample_count(tokens, length); }
+std::uint64_t TokenFacts::samples(std::uint64_t length) const {
+  return sample_count(tokens, length);
+}
 
 Result<TokenFacts> inspect_tokens(const std::string& path, std::optional<TokenFormat> format) {
   KINTSUGI_TRY_ASSIGN(const std::shared_ptr<const TokenFile> file, open_any(path, format));

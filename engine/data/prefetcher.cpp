@@ -130,7 +130,8 @@ Result<Prefetcher::Lease> Prefetcher::take(Instant deadline) {
   std::unique_lock lock(state_->mutex);
   const auto has_outcome = [this] { return state_->stopping || !state_->ready.empty() || state_->failed; };
   if (!state_->wait_until(lock, deadline, has_outcome)) {
-    return Error{ErrorAction::retry, "the next microbatch was not read by the deadline; the disk of the token file is slow"};
+    return Error{ErrorAction::retry,
+                 "the next microbatch was not read by the deadline; the disk of the token file is slow"};
   }
   if (state_->stopping) return Error{ErrorAction::cancelled, "the prefetcher was stopped"};
   if (state_->ready.empty()) return *state_->failed;
@@ -147,7 +148,8 @@ Result<void> Prefetcher::stop(Instant deadline) {
     if (!state_->wait_until(lock, deadline, [this] { return state_->finished; })) {
       lock.unlock();
       if (thread_.joinable()) thread_.detach();
-      return Error{ErrorAction::restart_process, "a read of the token file did not end by the deadline; check its disk"};
+      return Error{ErrorAction::restart_process,
+                   "a read of the token file did not end by the deadline; check its disk"};
     }
   }
   if (thread_.joinable()) thread_.join();

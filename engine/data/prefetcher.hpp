@@ -46,17 +46,19 @@ class Prefetcher {
     std::span<const std::int32_t> targets_;
   };
 
-  // `work`: what the rank works in every step, in its order, from the step after `from` on. `depth` >= 1 buffers. Another
-  // plan means another prefetcher.
-  Prefetcher(std::shared_ptr<const MicrobatchSource> source, std::vector<MicrobatchSlot> work, Step from, std::size_t depth);
+  // `work`: what the rank works in every step, in its order, from the step after `from` on. `depth` >= 1 buffers.
+  // Another plan means another prefetcher.
+  Prefetcher(std::shared_ptr<const MicrobatchSource> source, std::vector<MicrobatchSlot> work, Step from,
+             std::size_t depth);
   // Waits for the read in progress; call stop first where that must be bounded.
   ~Prefetcher();
 
-  // The next microbatch in order. Error{retry}: not ready by `deadline` (SteadyClock). Error{cancelled}: stopped. Any other:
-  // the source failed; it is returned by this and every later call, after the microbatches read before it. Any thread.
+  // The next microbatch in order. Error{retry}: not ready by `deadline` (SteadyClock). Error{cancelled}: stopped. Any
+  // other: the source failed; it is returned by this and every later call, after the microbatches read before it. Any
+  // thread.
   Result<Lease> take(Instant deadline);
-  // Ends the thread and every take, now and later. Error{restart_process}: the thread still sits in a read at `deadline`
-  // (a dead disk); it is left behind, with everything it touches.
+  // Ends the thread and every take, now and later. Error{restart_process}: the thread still sits in a read at
+  // `deadline` (a dead disk); it is left behind, with everything it touches.
   Result<void> stop(Instant deadline);
 
  private:

@@ -91,7 +91,8 @@ class Preparation {
   Result<PrepareStatistics> finish() {
     if (statistics_.tokens == 0) {
       return Error{ErrorAction::tell_user, "no text to prepare: " + statistics_.summary() +
-                                               ". Name files or folders with text; " + options_.output + " is unchanged."};
+                                               ". Name files or folders with text; " + options_.output +
+                                               " is unchanged."};
     }
     statistics_.unigram_entropy_nats = unigram_entropy_nats(counts_);
     KINTSUGI_TRY(writer_.publish());
@@ -160,8 +161,10 @@ class Preparation {
         return {};
       }
       if (n == 0) {
-        if (first) ++statistics_.skipped_other;
-        else ++statistics_.documents;
+        if (first)
+          ++statistics_.skipped_other;
+        else
+          ++statistics_.documents;
         if (options_.progress) options_.progress(statistics_);
         return {};
       }
@@ -212,8 +215,10 @@ class Preparation {
 
 std::string PrepareStatistics::summary() const {
   std::string line = std::to_string(documents) + " documents, " + std::to_string(tokens) + " tokens";
-  if (skipped_binary > 0) line += ", " + std::to_string(skipped_binary) + " binary files skipped (they hold a NUL byte)";
-  if (skipped_other > 0) line += ", " + std::to_string(skipped_other) + " links, hidden, special or empty entries skipped";
+  if (skipped_binary > 0)
+    line += ", " + std::to_string(skipped_binary) + " binary files skipped (they hold a NUL byte)";
+  if (skipped_other > 0)
+    line += ", " + std::to_string(skipped_other) + " links, hidden, special or empty entries skipped";
   if (skipped_unreadable > 0) {
     line += ", " + std::to_string(skipped_unreadable) + " unreadable entries skipped (first: " + first_unreadable + ")";
   }

@@ -1,9 +1,9 @@
-// Text to tokens: files and trees become one flat uint16 token file over the 256 bytes. Token 0 stands between documents;
-// a text holds no NUL (a file that does is binary and skipped), so the separator is never ambiguous.
+// Text to tokens: files and trees become one flat uint16 token file over the 256 bytes. Token 0 stands between
+// documents; a text holds no NUL (a file that does is binary and skipped), so the separator is never ambiguous.
 //
-// The order is that of the arguments; within a tree, of the paths, byte by byte: the same tree gives the same file. In a
-// tree, hidden entries, symbolic links (so no loop is ever entered) and what is neither file nor directory are passed over;
-// an argument may be a link. The file appears whole, by rename, or not at all.
+// The order is that of the arguments; within a tree, of the paths, byte by byte: the same tree gives the same file. In
+// a tree, hidden entries, symbolic links (so no loop is ever entered) and what is neither file nor directory are passed
+// over; an argument may be a link. The file appears whole, by rename, or not at all.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,9 @@ std::uint64_t SamplePermutation::encrypt(std::uint64_t value) const {
   std::uint64_t left = value >> half_bits_;
   std::uint64_t right = value & mask;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const PhiloxBlock block = philox(key_, {static_cast<std::uint32_t>(right), kStream + round,
-                                            static_cast<std::uint32_t>(pass_), static_cast<std::uint32_t>(pass_ >> 32)});
+    const PhiloxBlock block =
+        philox(key_, {static_cast<std::uint32_t>(right), kStream + round, static_cast<std::uint32_t>(pass_),
+                      static_cast<std::uint32_t>(pass_ >> 32)});
     const std::uint64_t next = left ^ (block[0] & mask);
     left = right;
     right = next;

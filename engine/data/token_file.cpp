@@ -19,7 +19,9 @@ namespace {
 constexpr std::int32_t kLlmcMagic = 20240520;
 constexpr std::int32_t kLlmcVersion = 1;
 
-Error refused(const std::string& source, const std::string& what) { return {ErrorAction::tell_user, source + ": " + what}; }
+Error refused(const std::string& source, const std::string& what) {
+  return {ErrorAction::tell_user, source + ": " + what};
+}
 
 template <class Stored>
 std::int64_t widen(const std::byte* from, std::span<std::int32_t> out) {
@@ -43,24 +45,28 @@ std::uint64_t count_below(const std::byte* from, std::uint64_t count, std::int64
   return count;
 }
 
-Result<TokenSpan> find_llmc_tokens(std::span<const std::byte> head, std::uint64_t file_bytes, const std::string& source) {
+Result<TokenSpan> find_llmc_tokens(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                   const std::string& source) {
   if (file_bytes < kLlmcHeaderBytes) {
-    return refused(source, "has " + std::to_string(file_bytes) + " bytes; llm.c's header alone has 1024. Is it the right file?");
+    return refused(
+        source, "has " + std::to_string(file_bytes) + " bytes; llm.c's header alone has 1024. Is it the right file?");
   }
   std::array<std::int32_t, 3> header{};
   std::memcpy(header.data(), head.data(), sizeof header);
   const auto [magic, version, count] = header;
   if (magic != kLlmcMagic) {
-    return refused(source, "starts with " + std::to_string(magic) + ", not with llm.c's magic 20240520. For a file without"
-                           " a header write `tokens: uint16` or `tokens: uint32`.");
+    return refused(source, "starts with " + std::to_string(magic) +
+                               ", not with llm.c's magic 20240520. For a file without"
+                               " a header write `tokens: uint16` or `tokens: uint32`.");
   }
   if (version != kLlmcVersion) {
     return refused(source, "is llm.c version " + std::to_string(version) + "; only version 1 (uint16 tokens) is read.");
   }
-  const std::uint64_t expected = count < 0 ? 0 : kLlmcHeaderBytes + std::uint64_t{2} * static_cast<std::uint64_t>(count);
+  const std::uint64_t expected =
+      count < 0 ? 0 : kLlmcHeaderBytes + std::uint64_t{2} * static_cast<std::uint64_t>(count);
   if (expected != file_bytes) {
     return refused(source, "announces " + std::to_string(count) + " tokens, but has " + std::to_string(file_bytes) +
-                           " bytes in all. It was cut or not finished: copy or prepare it again.");
+                               " bytes in all. It was cut or not finished: copy or prepare it again.");
   }
   return TokenSpan{kLlmcHeaderBytes, 2, static_cast<std::uint64_t>(count)};
 }
@@ -69,9 +75,12 @@ Result<TokenSpan> find_llmc_tokens(std::span<const std::byte> head, std::uint64_
 
 const char* to_string(TokenFormat format) {
   switch (format) {
-    case TokenFormat::uint16: return "uint16";
-    case TokenFormat::uint32: return "uint32";
-    case TokenFormat::llmc: return "llmc";
+    case TokenFormat::uint16:
+      return "uint16";
+    case TokenFormat::uint32:
+      return "uint32";
+    case TokenFormat::llmc:
+      return "llmc";
   }
   KINTSUGI_UNREACHABLE();
 }
@@ -88,7 +97,7 @@ Result<TokenSpan> find_tokens(std::span<const std::byte> head, std::uint64_t fil
     span.count = file_bytes / span.token_bytes;
     if (file_bytes % span.token_bytes != 0) {
       return refused(source, "has " + std::to_string(file_bytes) + " bytes, no whole number of " + to_string(format) +
-                             " tokens. It was cut, or its format is another one.");
+                                 " tokens. It was cut, or its format is another one.");
     }
   }
   if (span.count == 0) return refused(source, "holds no tokens.");
@@ -118,10 +127,13 @@ Result<std::shared_ptr<const TokenFile>> TokenFile::open(const std::string& path
       new TokenFile(path, format, tokens, static_cast<const std::byte*>(map), file_bytes));
 }
 
-TokenFile::TokenFile(std::string path, TokenFormat format, TokenSpan tokens, const std::byte* map, std::size_t map_bytes)
+TokenFile::TokenFile(std::string path, TokenFormat format, TokenSpan tokens, const std::byte* map,
+                     std::size_t map_bytes)
     : path_(std::move(path)), format_(format), tokens_(tokens), map_(map), map_bytes_(map_bytes) {}
 
-TokenFile::~TokenFile() { ::munmap(const_cast<std::byte*>(map_), map_bytes_); }
+TokenFile::~TokenFile() {
+  ::munmap(const_cast<std::byte*>(map_), map_bytes_);
+}
 
 const std::byte* TokenFile::at(std::uint64_t token) const {
   return map_ + tokens_.begin_bytes + token * tokens_.token_bytes;
@@ -136,8 +148,8 @@ Result<void> TokenFile::read(std::uint64_t first, std::span<std::int32_t> out, s
   std::uint32_t token = 0;
   read_raw(position, {&token, 1});
   return refused(path_, "token " + std::to_string(position) + " is " + std::to_string(token) +
-                        ", outside the model's vocabulary of " + std::to_string(vocabulary) +
-                        ". Check data.tokens and model.vocabulary, or prepare the file again.");
+                            ", outside the model's vocabulary of " + std::to_string(vocabulary) +
+                            ". Check data.tokens and model.vocabulary, or prepare the file again.");
 }
 
 void TokenFile::read_raw(std::uint64_t first, std::span<std::uint32_t> out) const {

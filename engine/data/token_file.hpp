@@ -1,9 +1,10 @@
-// A file of tokens, mapped into memory. Three formats people already have: flat little-endian uint16 or uint32 (nanoGPT),
-// and llm.c's .bin: a header of 256 int32 (magic 20240520, version 1, token count), then uint16 tokens.
+// A file of tokens, mapped into memory. Three formats people already have: flat little-endian uint16 or uint32
+// (nanoGPT), and llm.c's .bin: a header of 256 int32 (magic 20240520, version 1, token count), then uint16 tokens.
 //
-// Tokens are checked against the vocabulary as they are read, inside the loop that widens them (a running maximum, which
-// vectorises), and not by a scan at open: every rank opens the file whenever it starts, and a scan of 100 GB would cost each
-// of them a minute before the first step. `first_outside` is the scan, for whoever wants it once (inspect, submit).
+// Tokens are checked against the vocabulary as they are read, inside the loop that widens them (a running maximum,
+// which vectorises), and not by a scan at open: every rank opens the file whenever it starts, and a scan of 100 GB
+// would cost each of them a minute before the first step. `first_outside` is the scan, for whoever wants it once
+// (inspect, submit).
 //
 // The file must not shrink while it is open: a page that is gone, or that the disk cannot read, ends the process with
 // SIGBUS, and the restarted one gets the error from open.

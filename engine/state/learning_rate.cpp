@@ -69,8 +69,10 @@ std::vector<kernels::DecayRange> decay_ranges(std::span<const Parameter> paramet
     const std::int64_t end = std::min(parameter.offset + parameter.count(), shard.offset + shard.count) - shard.offset;
     if (!parameter.is_matrix || begin >= end) continue;
     KINTSUGI_ASSERT_MSG(ranges.empty() || ranges.back().end <= begin, "parameters come in the order of their offsets");
-    if (!ranges.empty() && ranges.back().end == begin) ranges.back().end = end;
-    else ranges.push_back({begin, end});
+    if (!ranges.empty() && ranges.back().end == begin)
+      ranges.back().end = end;
+    else
+      ranges.push_back({begin, end});
   }
   return ranges;
 }

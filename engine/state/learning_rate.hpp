@@ -1,5 +1,5 @@
-// The scalars of one update: computed once, in float64 with + - * / alone, rounded to float32, then carried by the decision
-// record (DESIGN 3.3). No mathematical library is asked, so every machine gets the same bits.
+// The scalars of one update: computed once, in float64 with + - * / alone, rounded to float32, then carried by the
+// decision record (DESIGN 3.3). No mathematical library is asked, so every machine gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace kintsugi {
 
-// cos(pi x) for x in [0, 1], to 3e-16.
+// cos(pi x) for x in [0, 1], to 5e-16.
 double portable_cos_pi(double x);
 // base^exponent by squaring: relative error under 2^-52 times the exponent, as that of repeated multiplication.
 double portable_power(double base, std::uint64_t exponent);
@@ -22,15 +22,15 @@ double portable_power(double base, std::uint64_t exponent);
 float learning_rate(const OptimizerConfig& config, Step step);
 // 1 - beta^t for the t-th update, t >= 1.
 float bias_correction(double beta, std::uint64_t t);
-// What gradients are multiplied by so that their norm is at most `clip`; 1 if clip is 0. `norm` is finite: the vote makes
-// anything else a SKIP.
+// What gradients are multiplied by so that their norm is at most `clip`; 1 if clip is 0. `norm` is finite: the vote
+// makes anything else a SKIP.
 float clip_scale(double norm, double clip);
 
 // All of them. `weight_decay` is that of matrices; decay_ranges says where it applies.
 kernels::AdamwScalars update_scalars(const OptimizerConfig& config, Step step, std::uint64_t t, double gradient_norm);
 
-// Elements of the shard, from its own start, that take weight decay: those of matrices; ascending, merged where they touch.
-// `parameters`: those of the shard's group.
+// Elements of the shard, from its own start, that take weight decay: those of matrices; ascending, merged where they
+// touch. `parameters`: those of the shard's group.
 std::vector<kernels::DecayRange> decay_ranges(std::span<const Parameter> parameters, const Shard& shard);
 std::vector<kernels::DecayRange> decay_ranges(const ModelLayout& layout, const Shard& shard);
 

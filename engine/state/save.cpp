@@ -21,7 +21,9 @@ namespace {
 // In DIR.tmp until it is published: tells a save in the making from somebody's folder.
 constexpr char kMarker[] = "kintsugi-save-in-progress";
 
-Error io_error(const char* what, const std::string& path) { return {ErrorAction::tell_user, errno_message(what, path)}; }
+Error io_error(const char* what, const std::string& path) {
+  return {ErrorAction::tell_user, errno_message(what, path)};
+}
 
 // DIR without a trailing slash; where it points if it is a link.
 std::string target_of(const std::string& directory) {
@@ -32,8 +34,12 @@ std::string target_of(const std::string& directory) {
   return path.string();
 }
 
-std::string staging_of(const std::string& target) { return target + ".tmp"; }
-std::string older_of(const std::string& target) { return target + ".old"; }
+std::string staging_of(const std::string& target) {
+  return target + ".tmp";
+}
+std::string older_of(const std::string& target) {
+  return target + ".old";
+}
 
 bool is_save(const std::string& directory) {
   const FileDescriptor fd(::open(manifest_file(directory).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -52,8 +58,9 @@ bool is_ours(const std::string& directory) {
 
 Result<void> require_ours(const std::string& directory) {
   if (is_ours(directory)) return {};
-  return Error{ErrorAction::tell_user, directory + " exists and is no save of kintsugi's; it is left as it is. Name another"
-                                                   " folder, or move this one away."};
+  return Error{ErrorAction::tell_user, directory +
+                                           " exists and is no save of kintsugi's; it is left as it is. Name another"
+                                           " folder, or move this one away."};
 }
 
 Result<void> remove_tree(const std::string& directory) {
@@ -81,15 +88,16 @@ Result<void> check_shard_file(const std::string& staging, const StateManifest& m
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return io_error("shard not written: cannot open", path);
   std::vector<std::byte> head(kShardHeaderBytes);
-  if (::pread(fd.get(), head.data(), head.size(), 0) != static_cast<ssize_t>(head.size())) return io_error("cannot read", path);
+  if (::pread(fd.get(), head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
+    return io_error("cannot read", path);
   if (head != encode_shard_header({manifest.position, manifest.lineage, listed})) {
     return Error{ErrorAction::retry, path + ": holds another state than the manifest lists; save again."};
   }
   return {};
 }
 
-// DIR.tmp becomes DIR. Exchanging the two names is one step; a file system that cannot gets two renames, and begin_save or
-// the reader's message puts DIR.old back should a crash come between them.
+// DIR.tmp becomes DIR. Exchanging the two names is one step; a file system that cannot gets two renames, and begin_save
+// or the reader's message puts DIR.old back should a crash come between them.
 Result<void> publish(const std::string& target) {
   const std::string staging = staging_of(target);
   const std::string older = older_of(target);
@@ -120,8 +128,12 @@ std::string shard_file(const std::string& directory, ShardId shard) {
   snprintf(name.data(), name.size(), "shard-%08u.bin", shard.value);
   return directory + "/state/" + name.data();
 }
-std::string manifest_file(const std::string& directory) { return directory + "/state/manifest.capnp"; }
-std::string manifest_digest_file(const std::string& directory) { return directory + "/state/manifest.xxh128"; }
+std::string manifest_file(const std::string& directory) {
+  return directory + "/state/manifest.capnp";
+}
+std::string manifest_digest_file(const std::string& directory) {
+  return directory + "/state/manifest.xxh128";
+}
 
 Result<std::string> begin_save(const std::string& directory) {
   const std::string target = target_of(directory);
@@ -147,8 +159,10 @@ Result<SavedShard> write_shard(const std::string& staging, const StatePosition& 
   const std::string temporary = path + ".tmp." + std::to_string(::getpid());
   const FileDescriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd.valid()) return io_error("cannot create", temporary);
-  Result<void> written = write_pieces(fd.get(), {encode_shard_header({position, lineage, saved}), std::as_bytes(state.master),
-                                                 std::as_bytes(state.moment1), std::as_bytes(state.moment2)}, temporary);
+  Result<void> written = write_pieces(fd.get(),
+                                      {encode_shard_header({position, lineage, saved}), std::as_bytes(state.master),
+                                       std::as_bytes(state.moment1), std::as_bytes(state.moment2)},
+                                      temporary);
   if (written && ::rename(temporary.c_str(), path.c_str()) != 0) written = io_error("cannot rename to", path);
   if (written) return saved;
   ::unlink(temporary.c_str());

@@ -26,11 +26,14 @@ Error damaged(const std::string& path, const std::string& what) {
 Error not_a_save(const std::string& directory) {
   std::error_code ignored;
   if (!fs::exists(directory, ignored) && fs::exists(manifest_file(directory + ".old"), ignored)) {
-    return {ErrorAction::tell_user, directory + " does not exist, but " + directory + ".old does: a save was interrupted"
-                                    " while it replaced that one. Rename it back to " + directory + "."};
+    return {ErrorAction::tell_user, directory + " does not exist, but " + directory +
+                                        ".old does: a save was interrupted"
+                                        " while it replaced that one. Rename it back to " +
+                                        directory + "."};
   }
-  return {ErrorAction::tell_user, directory + " holds no saved state (no state/manifest.capnp). Name a folder that"
-                                  " `kintsugi run --save` finished."};
+  return {ErrorAction::tell_user, directory +
+                                      " holds no saved state (no state/manifest.capnp). Name a folder that"
+                                      " `kintsugi run --save` finished."};
 }
 
 Result<void> read_exactly(int fd, std::span<std::byte> out, std::size_t at, const std::string& path) {
@@ -67,11 +70,13 @@ const SavedShard* SavedState::find(ShardId shard) const {
 
 Result<void> SavedState::check_job(Digest identity) const {
   if (manifest_.position.job_identity == identity) return {};
-  return Error{ErrorAction::tell_user,
-               directory_ + ": saved by another job (identity " + to_hex(manifest_.position.job_identity) + ", this job has " +
-                   to_hex(identity) + "). Only the name, data.train, parallel and steps of a job may differ from the saved"
-                   " one's; model, data.tokens, data.seed, batch, optimizer and precision may not. The saved job file is in"
-                   " its manifest: `capnp decode` with schemas/state.capnp shows it."};
+  return Error{
+      ErrorAction::tell_user,
+      directory_ + ": saved by another job (identity " + to_hex(manifest_.position.job_identity) + ", this job has " +
+          to_hex(identity) +
+          "). Only the name, data.train, parallel and steps of a job may differ from the saved"
+          " one's; model, data.tokens, data.seed, batch, optimizer and precision may not. The saved job file is in"
+          " its manifest: `capnp decode` with schemas/state.capnp shows it."};
 }
 
 Result<void> SavedState::check_shards(std::span<const Shard> shards) const {
@@ -94,7 +99,8 @@ Result<void> SavedState::read_shard(ShardId shard, const ShardState& out) const 
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid() && errno == ENOENT) return damaged(path, "the manifest lists it, but it is missing");
   struct stat info {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return Error{ErrorAction::tell_user, errno_message("cannot open", path)};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0)
+    return Error{ErrorAction::tell_user, errno_message("cannot open", path)};
   const std::size_t array_bytes = count * sizeof(float);
   if (!S_ISREG(info.st_mode) || static_cast<std::size_t>(info.st_size) != kShardHeaderBytes + 3 * array_bytes) {
     return damaged(path, "has " + std::to_string(info.st_size) + " bytes, not " +
@@ -113,7 +119,8 @@ Result<void> SavedState::read_shard(ShardId shard, const ShardState& out) const 
     KINTSUGI_TRY(read_exactly(fd.get(), std::as_writable_bytes(array), at, path));
     at += array_bytes;
   }
-  if (shard_digest(out) != listed->digest) return damaged(path, "its values do not have the digest they were saved with");
+  if (shard_digest(out) != listed->digest)
+    return damaged(path, "its values do not have the digest they were saved with");
   return {};
 }
 

@@ -1,4 +1,5 @@
-// Reading saved state: open checks the manifest, read_shard one shard's file, so a rank reads and checks only what it needs.
+// Reading saved state: open checks the manifest, read_shard one shard's file, so a rank reads and checks only what it
+// needs.
 #pragma once
 
 #include <span>

@@ -33,13 +33,17 @@ ShardSlot::ShardSlot(std::span<std::byte> segment, const ShardExtent& extent) : 
   KINTSUGI_ASSERT(extent.moment2 + array_bytes(extent.shard) <= segment.size());
 }
 
-ShardHeader& ShardSlot::header() const { return *std::launder(reinterpret_cast<ShardHeader*>(base_ + extent_.header)); }
+ShardHeader& ShardSlot::header() const {
+  return *std::launder(reinterpret_cast<ShardHeader*>(base_ + extent_.header));
+}
 
 std::span<float> ShardSlot::array(std::size_t at) const {
   return {reinterpret_cast<float*>(base_ + at), static_cast<std::size_t>(extent_.shard.count)};
 }
 
-ShardState ShardSlot::state() const { return {array(extent_.master), array(extent_.moment1), array(extent_.moment2)}; }
+ShardState ShardSlot::state() const {
+  return {array(extent_.master), array(extent_.moment1), array(extent_.moment2)};
+}
 
 std::uint64_t ShardSlot::check_word() const {
   return digest_of({base_ + extent_.header, offsetof(ShardHeader, check)}).low;

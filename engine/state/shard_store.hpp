@@ -2,9 +2,10 @@
 // shard a header, then master weights and the two moments. The layout is a function of the list of shards alone, so a
 // fresh process maps the segment and finds everything.
 //
-// A header says STABLE(v) or APPLYING(v -> v + 1): set before the first byte of an update and after its last one. A copy
-// found APPLYING is no holder of its shard; it is rebuilt from another copy, never re-applied in place. The order of the
-// stores is that of a sequence lock (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+// A header says STABLE(v) or APPLYING(v -> v + 1): set before the first byte of an update and after its last one. A
+// copy found APPLYING is no holder of its shard; it is rebuilt from another copy, never re-applied in place. The order
+// of the stores is that of a sequence lock (Boehm, "Can seqlocks get along with programming language memory models?",
+// MSPC 2012).
 #pragma once
 
 #include <atomic>
@@ -30,9 +31,9 @@ struct alignas(kShardStoreAlignment) ShardHeader {
   std::uint64_t magic = 0;
   std::uint64_t shard = 0;
   std::uint64_t group = 0;
-  std::uint64_t offset = 0;  // elements, within the group
-  std::uint64_t count = 0;   // elements
-  std::uint64_t check = 0;   // low half of the XXH3-128 of the five words above
+  std::uint64_t offset = 0;             // elements, within the group
+  std::uint64_t count = 0;              // elements
+  std::uint64_t check = 0;              // low half of the XXH3-128 of the five words above
   std::atomic<std::uint64_t> phase{1};  // version << 1, + 1 while APPLYING
   std::atomic<std::uint64_t> updates{0};
   std::atomic<std::uint64_t> digest_high{0};
@@ -81,8 +82,8 @@ class ShardSlot {
   const Shard& shard() const { return extent_.shard; }
   ShardState state() const;
 
-  // Makes the slot this shard's, APPLYING from version 0, padding zero: no holder until finish. Whatever was there is lost; nobody
-  // else may read the slot meanwhile.
+  // Makes the slot this shard's, APPLYING from version 0, padding zero: no holder until finish. Whatever was there is
+  // lost; nobody else may read the slot meanwhile.
   void format(Incarnation writer) const;
   // The header is whole and names this shard. False in fresh (zero) memory.
   bool is_formatted() const;
@@ -94,7 +95,8 @@ class ShardSlot {
 
   // APPLYING before the first byte. The slot is STABLE, or is being rebuilt.
   void begin(Incarnation writer) const;
-  // STABLE(next.version) after the last byte. A SKIP is begin and finish with nothing between. Only after begin or format.
+  // STABLE(next.version) after the last byte. A SKIP is begin and finish with nothing between. Only after begin or
+  // format.
   void finish(const ShardVersion& next) const;
 
  private:

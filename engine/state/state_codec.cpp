@@ -15,11 +15,11 @@ namespace kintsugi {
 
 namespace {
 
-constexpr std::uint64_t kShardMagic = 0x4452414853544E4B;  // "KNTSHARD", little-endian
+constexpr std::uint64_t kShardMagic = 0x4452414853544E4B;   // "KNTSHARD", little-endian
 constexpr std::uint64_t kStateMagic = 0x45544154'53544E4B;  // "KNTSTATE"
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kFirstIntegerByte = 16;
-constexpr std::int64_t kMaxOffset = std::int64_t{1} << 48;     // elements
+constexpr std::int64_t kMaxOffset = std::int64_t{1} << 48;       // elements
 constexpr std::uint64_t kMaxDimension = std::uint64_t{1} << 31;  // rows or columns
 
 Error damaged(const std::string& source, const std::string& what) {
@@ -49,7 +49,9 @@ void put_position(Builder& to, const StatePosition& position, Lineage lineage) {
 
 template <class Reader>
 StatePosition get_position(const Reader& from) {
-  return {{from.getJobIdentityHigh(), from.getJobIdentityLow()}, Step{from.getStep()}, from.getUpdates(),
+  return {{from.getJobIdentityHigh(), from.getJobIdentityLow()},
+          Step{from.getStep()},
+          from.getUpdates(),
           from.getDataPosition()};
 }
 
@@ -126,10 +128,12 @@ Result<StateManifest> read_manifest(const schemas::SavedState::Reader& from, con
   }
   for (const auto listed : from.getParameters()) {
     std::optional<SavedParameter> parameter = get_parameter(listed);
-    if (!parameter) return damaged(source, "a number of parameter " + std::string(listed.getName().cStr()) + " is out of range");
+    if (!parameter)
+      return damaged(source, "a number of parameter " + std::string(listed.getName().cStr()) + " is out of range");
     manifest.parameters.push_back(std::move(*parameter));
   }
-  if (state_digest(manifest) != manifest.state_digest) return damaged(source, "its state digest is not that of its shards");
+  if (state_digest(manifest) != manifest.state_digest)
+    return damaged(source, "its state digest is not that of its shards");
   return manifest;
 }
 
@@ -166,7 +170,8 @@ Result<ShardFileHeader> decode_shard_header(std::span<const std::byte> bytes, co
     const std::optional<SavedShard> saved = get_shard(from);
     if (from.getMagic() != kShardMagic || !saved) return damaged(source, "not the header of a shard");
     const ShardFileHeader header{get_position(from), Lineage{from.getLineage()}, *saved};
-    if (!std::ranges::equal(encode_shard_header(header), bytes)) return damaged(source, "its header is not as it was written");
+    if (!std::ranges::equal(encode_shard_header(header), bytes))
+      return damaged(source, "its header is not as it was written");
     return header;
   };
   return with_message<ShardFileHeader>(bytes, source, decode);

@@ -13,7 +13,7 @@
 
 namespace kintsugi {
 
-constexpr std::size_t kShardHeaderBytes = 4096;                 // a page: arrays can be mapped
+constexpr std::size_t kShardHeaderBytes = 4096;                   // a page: arrays can be mapped
 constexpr std::size_t kMaxManifestBytes = std::size_t{64} << 20;  // about half a million shards
 
 struct SavedShard {
@@ -51,7 +51,8 @@ std::vector<SavedParameter> saved_parameters(const std::vector<Parameter>& param
 
 // kShardHeaderBytes bytes.
 std::vector<std::byte> encode_shard_header(const ShardFileHeader& header);
-// Accepts exactly what encode_shard_header makes, so that no flipped bit goes unseen. `source` names the file in messages.
+// Accepts exactly what encode_shard_header makes, so that no flipped bit goes unseen. `source` names the file in
+// messages.
 Result<ShardFileHeader> decode_shard_header(std::span<const std::byte> bytes, const std::string& source);
 
 std::vector<std::byte> encode_manifest(const StateManifest& manifest);

@@ -1,7 +1,8 @@
 // The two digests that name state (DESIGN 8). Both are XXH3-128, integers as little-endian 64-bit words; digests as two
 // words, high half first. scripts/state_digest.py computes them a second time from saved files.
 //
-//   shard digest = over the shard's state in blocks of 4096 elements (the last one shorter), each block as master bytes,
+//   shard digest = over the shard's state in blocks of 4096 elements (the last one shorter), each block as master
+//   bytes,
 //                  then moment1 bytes, then moment2 bytes: what kernels::Ops::state_digest computes inside the apply.
 //   state digest = over: job identity (high, low), step, t, data position,
 //                  then for every shard of the job, ids ascending: shard id, shard digest (high, low).

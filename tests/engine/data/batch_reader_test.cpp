@@ -98,7 +98,8 @@ TEST_F(BatchReaderTest, a_file_shorter_than_one_sample_is_refused) {
   auto file = TokenFile::open(dir_.write("t", "0123456789"), TokenFormat::uint16).value();
   const auto refused = BatchReader::make(file, batch_of(1, 1, 1, 5), 0, 65536);
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("has 5 tokens; one sample of batch.length 5 needs one token more"));
+  EXPECT_THAT(refused.error().message,
+              testing::HasSubstr("has 5 tokens; one sample of batch.length 5 needs one token more"));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 namespace kintsugi {
 namespace {
 
-Instant in(Duration d) { return SteadyClock().now() + d; }
+Instant in(Duration d) {
+  return SteadyClock().now() + d;
+}
 
 // Fills with the number of the call; `before_fill` may block or refuse.
 class FakeSource final : public MicrobatchSource {
@@ -85,7 +87,10 @@ TEST(Prefetcher, stop_ends_a_take_that_waits) {
   const auto source = std::make_shared<FakeSource>();
   Event entered;
   Event released;
-  source->before_fill = [&](MicrobatchKey, int) { entered.signal(); return released.wait(kNoDeadline); };
+  source->before_fill = [&](MicrobatchKey, int) {
+    entered.signal();
+    return released.wait(kNoDeadline);
+  };
   Prefetcher prefetcher(source, {{LaneId{0}, 0}}, Step{0}, 1);
   std::thread taker([&] { EXPECT_EQ(prefetcher.take(kNoDeadline).error().action, ErrorAction::cancelled); });
   ASSERT_TRUE(entered.wait(in(seconds(30))).ok());
@@ -100,7 +105,10 @@ TEST(Prefetcher, stop_returns_by_its_deadline_though_a_read_hangs) {
   Event entered;
   const Event released;
   // The left-behind thread may outlive this function: it holds copies.
-  source->before_fill = [=](MicrobatchKey, int) mutable { entered.signal(); return released.wait(kNoDeadline); };
+  source->before_fill = [=](MicrobatchKey, int) mutable {
+    entered.signal();
+    return released.wait(kNoDeadline);
+  };
   {
     Prefetcher prefetcher(source, {{LaneId{0}, 0}}, Step{0}, 1);
     ASSERT_TRUE(entered.wait(in(seconds(30))).ok());

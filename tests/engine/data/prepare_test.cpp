@@ -113,9 +113,10 @@ TEST_F(PrepareTest, progress_is_reported_for_every_document) {
   dir_.write("t/a", "abc");
   dir_.write("t/b", "de");
   std::vector<std::uint64_t> tokens;
-  ASSERT_TRUE(prepare({.inputs = {dir_.path("t")}, .output = out_, .progress = [&](const PrepareStatistics& s) {
-                         tokens.push_back(s.tokens);
-                       }}).ok());
+  ASSERT_TRUE(prepare({.inputs = {dir_.path("t")},
+                       .output = out_,
+                       .progress = [&](const PrepareStatistics& s) { tokens.push_back(s.tokens); }})
+                  .ok());
   EXPECT_EQ(tokens, (std::vector<std::uint64_t>{3, 6}));
 }
 

@@ -40,8 +40,8 @@ TEST(SamplePermutation, places_of_a_huge_count_stay_inside_and_apart) {
 TEST(SamplePermutation, another_pass_or_seed_is_another_order) {
   const std::uint64_t n = 1000;
   const SamplePermutation base(n, 7, 0);
-  for (const SamplePermutation& other : {SamplePermutation(n, 7, 1), SamplePermutation(n, 8, 0),
-                                         SamplePermutation(n, 7, std::uint64_t{1} << 32)}) {
+  for (const SamplePermutation& other :
+       {SamplePermutation(n, 7, 1), SamplePermutation(n, 8, 0), SamplePermutation(n, 7, std::uint64_t{1} << 32)}) {
     std::uint64_t same = 0;
     for (std::uint64_t i = 0; i < n; ++i) same += base(i) == other(i);
     EXPECT_LT(same, 10u);  // one fixed place is expected of two random orders

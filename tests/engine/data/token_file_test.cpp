@@ -14,7 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string llmc_file(std::int32_t magic, std::int32_t version, std::int32_t count, const std::vector<std::uint16_t>& tokens) {
+std::string llmc_file(std::int32_t magic, std::int32_t version, std::int32_t count,
+                      const std::vector<std::uint16_t>& tokens) {
   std::string bytes(kLlmcHeaderBytes, '\0');
   const std::int32_t head[3] = {magic, version, count};
   std::memcpy(bytes.data(), head, sizeof head);
@@ -103,7 +104,8 @@ TEST(TokenFile, any_header_is_either_refused_or_describes_tokens_inside_the_file
     const auto draw = [&](std::uint64_t what) { return philox_u64(philox_key(seed), what, 0); };
     std::vector<std::byte> head(draw(0) % 1200);
     for (std::size_t i = 0; i < head.size(); ++i) head[i] = static_cast<std::byte>(draw(8 + i / 8) >> (i % 8 * 8));
-    const std::int32_t good[3] = {20240520, 1, static_cast<std::int32_t>((head.size() - kLlmcHeaderBytes) / 2 + draw(1) % 2)};
+    const std::int32_t good[3] = {20240520, 1,
+                                  static_cast<std::int32_t>((head.size() - kLlmcHeaderBytes) / 2 + draw(1) % 2)};
     if (head.size() >= kLlmcHeaderBytes && draw(2) % 4 != 0) std::memcpy(head.data(), good, sizeof good);
     const auto format = static_cast<TokenFormat>(draw(3) % 3);
     const auto span = find_tokens(head, head.size(), format, "fuzz");

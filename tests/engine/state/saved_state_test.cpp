@@ -38,8 +38,12 @@ class SavedStateTest : public testing::Test {
   }
 
   StateManifest manifest_of(std::uint64_t step) const {
-    return {.position = {{11, 12}, Step{step}, step - 1, 32 * step}, .lineage = Lineage{1}, .job_yaml = "job: test\n",
-            .shards = {}, .parameters = {{"a.weight", GroupId{0}, 0, 2, 2050}, {"a.bias", GroupId{0}, 4100, 13, 1}}, .state_digest = {}};
+    return {.position = {{11, 12}, Step{step}, step - 1, 32 * step},
+            .lineage = Lineage{1},
+            .job_yaml = "job: test\n",
+            .shards = {},
+            .parameters = {{"a.weight", GroupId{0}, 0, 2, 2050}, {"a.bias", GroupId{0}, 4100, 13, 1}},
+            .state_digest = {}};
   }
 
   // Up to, not including, finish_save.
@@ -49,7 +53,8 @@ class SavedStateTest : public testing::Test {
     EXPECT_TRUE(staging.ok()) << staging.error().message;
     for (const Shard& shard : shards_) {
       Values values = values_of(shard, step);
-      manifest.shards.push_back(write_shard(*staging, manifest.position, manifest.lineage, shard, values.state()).value());
+      manifest.shards.push_back(
+          write_shard(*staging, manifest.position, manifest.lineage, shard, values.state()).value());
     }
     return manifest;
   }
@@ -71,12 +76,15 @@ class SavedStateTest : public testing::Test {
     return verified ? "good" : verified.error().message;
   }
 
-  const std::vector<Shard> shards_{{ShardId{0}, GroupId{0}, 0, 4096}, {ShardId{1}, GroupId{0}, 4096, 17}, {ShardId{2}, GroupId{1}, 0, 5}};
+  const std::vector<Shard> shards_{
+      {ShardId{0}, GroupId{0}, 0, 4096}, {ShardId{1}, GroupId{0}, 4096, 17}, {ShardId{2}, GroupId{1}, 0, 5}};
   const TemporaryDirectory temporary_;
   const std::string dir_ = temporary_.path("save");
 };
 
-std::string slurp(const std::string& path) { return read_text_file(path, std::size_t{1} << 20).value(); }
+std::string slurp(const std::string& path) {
+  return read_text_file(path, std::size_t{1} << 20).value();
+}
 
 TEST_F(SavedStateTest, what_was_saved_is_read_again) {
   const Digest digest = save(5);
