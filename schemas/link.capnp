@@ -1,5 +1,5 @@
 @0xc94d1f0be2a75386;
-# What a link says about itself: the payload of control frames (transport/link). Messages of the owners are other frames.
+# What a link says about itself: the payload of control frames (transport/link). Owners' messages are other frames.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("kintsugi::schemas");

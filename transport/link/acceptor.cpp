@@ -43,14 +43,16 @@ Result<FileDescriptor> open_listener(const std::string& address, std::uint16_t p
   const asio::ip::address numeric =
       address.empty() ? asio::ip::address(asio::ip::address_v4::any()) : asio::ip::make_address(address, bad_address);
   if (bad_address) {
-    return Error{ErrorAction::tell_user, "cannot listen on `" + address + "`: give the numeric address of an interface"};
+    return Error{ErrorAction::tell_user,
+                 "cannot listen on `" + address + "`: give the numeric address of an interface"};
   }
   const asio::ip::tcp::endpoint endpoint(numeric, port);
   KINTSUGI_TRY_ASSIGN(FileDescriptor fd, open_tcp_socket(endpoint.protocol().family()));
   // A restarted supervisor takes its port back from connections in TIME_WAIT; a live listener still keeps it.
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) return listen_error(where, errno);
+  if (::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0)
+    return listen_error(where, errno);
   if (::listen(fd.get(), kBacklog) != 0) return listen_error(where, errno);
   return fd;
 }
@@ -133,8 +135,8 @@ void Acceptor::admit(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint
   if (strangers_.size() >= request_.stranger_cap) make_room();
   const Place place = strangers_.insert(strangers_.end(), {from.address().to_string(), nullptr});
   counts_->present = strangers_.size();
-  place->greeter = greet_dialer(io_->context, tls_.wrap(std::move(socket)), request_.identity.token, request_.incarnation,
-                                request_.greeting_deadline,
+  place->greeter = greet_dialer(io_->context, tls_.wrap(std::move(socket)), request_.identity.token,
+                                request_.incarnation, request_.greeting_deadline,
                                 [me = shared_from_this(), place, address = to_text(from)](Result<Proven> result) {
                                   me->on_greeted(place, address, std::move(result));
                                 });
@@ -160,7 +162,8 @@ void Acceptor::on_greeted(Place place, const std::string& address, Result<Proven
   if (!result) return note_stranger(source, result.error());
   if (!request_.on_link) return;  // stopped
   ++counts_->proven;
-  auto link = std::make_shared<StreamLink>(io_, std::move(result->carrier), LinkPeer{address, result->peer}, request_.options);
+  auto link =
+      std::make_shared<StreamLink>(io_, std::move(result->carrier), LinkPeer{address, result->peer}, request_.options);
   link->start(request_.on_link(link));
 }
 

@@ -1,5 +1,5 @@
-// The one way Asio enters (DESIGN 4): error codes, never exceptions. Only .cpp files and internal headers of this folder
-// include it.
+// The one way Asio enters (DESIGN 4): error codes, never exceptions. Only .cpp files and internal headers of this
+// folder include it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

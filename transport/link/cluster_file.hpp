@@ -1,4 +1,5 @@
-// How `kintsugi submit`, `status` and `cancel` find the cluster: STATE_DIRECTORY/cluster.json, written by the supervisor.
+// How `kintsugi submit`, `status` and `cancel` find the cluster: STATE_DIRECTORY/cluster.json, written by the
+// supervisor.
 #pragma once
 
 #include <string>

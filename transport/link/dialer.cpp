@@ -32,11 +32,12 @@ void Dialer::start() {
   deadline_timer_.expires_after(to_chrono(request_.deadline));
   deadline_timer_.async_wait([me = shared_from_this()](const ErrorCode& error) {
     if (error) return;
-    me->end(me->refused_ ? *me->refused_
-                         : Error{ErrorAction::refuse,
-                                 fmt::format("no supervisor answered at {} within {} ms (last: {}); check that `kintsugi "
-                                             "supervise` runs there and that its port is open",
-                                             me->tried(), me->request_.deadline.ms(), me->last_failure_)});
+    me->end(me->refused_
+                ? *me->refused_
+                : Error{ErrorAction::refuse,
+                        fmt::format("no supervisor answered at {} within {} ms (last: {}); check that `kintsugi "
+                                    "supervise` runs there and that its port is open",
+                                    me->tried(), me->request_.deadline.ms(), me->last_failure_)});
   });
   next_address();
 }

@@ -1,4 +1,5 @@
-// Goes round the addresses until one supervisor answers, all that answered refused, or the deadline. Internal, io thread.
+// Goes round the addresses until one supervisor answers, all that answered refused, or the deadline. Internal, io
+// thread.
 #pragma once
 
 #include <memory>

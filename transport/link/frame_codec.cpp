@@ -28,7 +28,8 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
 
 Result<FrameHeader> decode_frame_header(const FrameHeaderBytes& bytes, std::size_t cap_bytes) {
   if (u8(bytes[0]) != kMagic0 || u8(bytes[1]) != kMagic1) {
-    return bad_frame(fmt::format("not a kintsugi frame: it starts with bytes {:02x} {:02x}", u8(bytes[0]), u8(bytes[1])));
+    return bad_frame(
+        fmt::format("not a kintsugi frame: it starts with bytes {:02x} {:02x}", u8(bytes[0]), u8(bytes[1])));
   }
   if (u8(bytes[2]) != kLinkVersion) {
     return bad_frame(fmt::format("the peer speaks link version {}, this process speaks version {}: run one release of "
@@ -37,7 +38,8 @@ Result<FrameHeader> decode_frame_header(const FrameHeaderBytes& bytes, std::size
   const std::uint8_t kind = u8(bytes[3]) & 0x0f;
   FrameHeader header{static_cast<FrameKind>(kind), static_cast<std::uint8_t>(u8(bytes[3]) >> 4), 0};
   for (std::size_t i = 0; i < 4; ++i) header.payload_bytes |= std::uint32_t{u8(bytes[4 + i])} << (8 * i);
-  if (kind > static_cast<std::uint8_t>(FrameKind::control)) return bad_frame(fmt::format("unknown frame kind {}", kind));
+  if (kind > static_cast<std::uint8_t>(FrameKind::control))
+    return bad_frame(fmt::format("unknown frame kind {}", kind));
   if (header.descriptor_count > kMaxFrameDescriptors) {
     return bad_frame(fmt::format("a frame with {} file descriptors, the limit is {}", header.descriptor_count,
                                  kMaxFrameDescriptors));
@@ -52,8 +54,8 @@ Result<FrameHeader> decode_frame_header(const FrameHeaderBytes& bytes, std::size
 }
 
 std::span<std::byte> FrameDecoder::want() {
-  const std::span<std::byte> whole =
-      header_ ? std::as_writable_bytes(std::span(payload_.begin(), payload_.size())) : std::span<std::byte>(header_bytes_);
+  const std::span<std::byte> whole = header_ ? std::as_writable_bytes(std::span(payload_.begin(), payload_.size()))
+                                             : std::span<std::byte>(header_bytes_);
   KINTSUGI_ASSERT(filled_ < whole.size());
   return whole.subspan(filled_);
 }

@@ -37,19 +37,23 @@ class GreeterBase : public Greeter {
   virtual void on_bad_frame(const Error& why) = 0;
 
   void read() {
-    carrier_->read_some(decoder_.want(), no_descriptors_, [me = shared_from_this(), this](const ErrorCode& error, std::size_t n) {
-      if (!done_) return;
-      if (error) return abort({ErrorAction::fail_link, "ended before its greeting: " + error.message()});
-      Result<std::optional<DecodedFrame>> frame = decoder_.filled(n);
-      if (!frame) return on_bad_frame(frame.error());
-      if (!frame->has_value()) return read();
-      if ((*frame)->header.descriptor_count != 0) return abort({ErrorAction::fail_link, "descriptors in a greeting"});
-      on_frame(**frame);
-    });
+    carrier_->read_some(decoder_.want(), no_descriptors_,
+                        [me = shared_from_this(), this](const ErrorCode& error, std::size_t n) {
+                          if (!done_) return;
+                          if (error)
+                            return abort({ErrorAction::fail_link, "ended before its greeting: " + error.message()});
+                          Result<std::optional<DecodedFrame>> frame = decoder_.filled(n);
+                          if (!frame) return on_bad_frame(frame.error());
+                          if (!frame->has_value()) return read();
+                          if ((*frame)->header.descriptor_count != 0)
+                            return abort({ErrorAction::fail_link, "descriptors in a greeting"});
+                          on_frame(**frame);
+                        });
   }
 
   void write(const Frame& frame, std::function<void()> then) {
-    const FrameHeaderBytes header = encode_frame_header({FrameKind::control, 0, static_cast<std::uint32_t>(frame.asBytes().size())});
+    const FrameHeaderBytes header =
+        encode_frame_header({FrameKind::control, 0, static_cast<std::uint32_t>(frame.asBytes().size())});
     const std::span<const std::byte> payload = std::as_bytes(std::span(frame.begin(), frame.size()));
     out_.assign(header.begin(), header.end());
     out_.insert(out_.end(), payload.begin(), payload.end());
@@ -64,13 +68,14 @@ class GreeterBase : public Greeter {
 
  private:
   void write_from(std::size_t offset, std::function<void()> then) {
-    carrier_->write_some(std::span(out_).subspan(offset), {},
-                         [me = shared_from_this(), this, offset, then = std::move(then)](const ErrorCode& error, std::size_t n) {
-      if (!done_) return;
-      if (error) return abort({ErrorAction::fail_link, "ended before its greeting: " + error.message()});
-      if (offset + n < out_.size()) return write_from(offset + n, then);
-      then();
-    });
+    carrier_->write_some(
+        std::span(out_).subspan(offset), {},
+        [me = shared_from_this(), this, offset, then = std::move(then)](const ErrorCode& error, std::size_t n) {
+          if (!done_) return;
+          if (error) return abort({ErrorAction::fail_link, "ended before its greeting: " + error.message()});
+          if (offset + n < out_.size()) return write_from(offset + n, then);
+          then();
+        });
   }
 
   void end(Result<Proven> result) {
@@ -144,8 +149,9 @@ class ListenerGreeter final : public GreeterBase {
 
 }  // namespace
 
-std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier, const JoinToken& token,
-                                      Incarnation incarnation, Duration deadline, Greeter::Done done) {
+std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
+                                      const JoinToken& token, Incarnation incarnation, Duration deadline,
+                                      Greeter::Done done) {
   auto greeter = std::make_shared<DialerGreeter>(context, std::move(carrier), token, incarnation, std::move(done));
   greeter->start(deadline);
   return greeter;

@@ -24,8 +24,9 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   virtual void abort(Error why) = 0;
 };
 
-std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier, const JoinToken& token,
-                                      Incarnation incarnation, Duration deadline, Greeter::Done done);
+std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
+                                      const JoinToken& token, Incarnation incarnation, Duration deadline,
+                                      Greeter::Done done);
 std::shared_ptr<Greeter> greet_listener(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
                                         const JoinToken& token, const Hello& hello, const std::string& peer,
                                         Duration deadline, Greeter::Done done);

@@ -110,7 +110,8 @@ Result<Identity> parse_identity(const std::string& text) {
     if (!json.contains(key) || !json[key].is_string()) return damaged;
   }
   Identity identity{json["certificate"], json["key"], {}};
-  const Bio certificate_text(BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size())));
+  const Bio certificate_text(
+      BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size())));
   const Bio key_text(BIO_new_mem_buf(identity.key_pem.data(), static_cast<int>(identity.key_pem.size())));
   const Certificate certificate(PEM_read_bio_X509(certificate_text.get(), nullptr, nullptr, nullptr));
   const Key key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));

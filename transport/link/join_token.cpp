@@ -94,7 +94,8 @@ Result<JoinToken> parse_join_token(std::string_view text) {
 
 Bytes32 sha256(std::span<const std::byte> bytes) {
   Bytes32 out;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), reinterpret_cast<unsigned char*>(out.data()));
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(out.data()));
   return out;
 }
 
@@ -103,9 +104,9 @@ Bytes32 prove(const Bytes32& secret, std::string_view label, const Bytes32& bind
   text.append(reinterpret_cast<const char*>(binding.data()), binding.size());
   Bytes32 out;
   unsigned int out_bytes = out.size();
-  const unsigned char* done =
-      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), reinterpret_cast<const unsigned char*>(text.data()),
-           text.size(), reinterpret_cast<unsigned char*>(out.data()), &out_bytes);
+  const unsigned char* done = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                   reinterpret_cast<unsigned char*>(out.data()), &out_bytes);
   KINTSUGI_ASSERT(done != nullptr && out_bytes == out.size());
   return out;
 }

@@ -44,7 +44,7 @@ struct LinkCallbacks {
   std::function<void(Link&, std::uint64_t id)> on_ping;            // the owner calls pong(id) when it gets to it
   std::function<void(Link&, Duration round_trip)> on_pong;         // for failure detectors
   std::function<void(Link&)> on_drained;                           // once after a refused send, when half is free
-  std::function<void(Link&, const Error& why)> on_down;            // exactly once, the last; cancelled: close() or stop()
+  std::function<void(Link&, const Error& why)> on_down;  // exactly once, the last; cancelled: close() or stop()
 };
 
 // Thread safe.
@@ -52,8 +52,8 @@ class Link : public std::enable_shared_from_this<Link> {
  public:
   virtual ~Link() = default;
 
-  // Takes the frame, to be written after those before it. Error{retry}: the queue is full, the frame was not taken; wait
-  // for on_drained, or close. Error{fail_link}: the link is down, or the frame breaks its caps. Never blocks.
+  // Takes the frame, to be written after those before it. Error{retry}: the queue is full, the frame was not taken;
+  // wait for on_drained, or close. Error{fail_link}: the link is down, or the frame breaks its caps. Never blocks.
   virtual Result<void> send(Frame frame, std::vector<FileDescriptor> descriptors = {}) = 0;
   virtual void pong(std::uint64_t id) = 0;
   // Frames already taken still leave, within `linger`; then on_down(cancelled: why).

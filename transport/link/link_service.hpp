@@ -1,7 +1,7 @@
 // Makes links: listens, dials, adopts. One io thread; every wait has a deadline; stop() ends in bounded time.
 //
-// A stranger that connects gets a TLS handshake and `greeting_deadline` to prove that it knows the secret. Until then it
-// may hold one of `stranger_cap` places and kGreetingCapBytes of memory; a newcomer takes the oldest place of the
+// A stranger that connects gets a TLS handshake and `greeting_deadline` to prove that it knows the secret. Until then
+// it may hold one of `stranger_cap` places and kGreetingCapBytes of memory; a newcomer takes the oldest place of the
 // most crowded source. Nothing it sends reaches anyone; each source is logged once and counted.
 #pragma once
 
@@ -64,8 +64,8 @@ class LinkService {
 
   // Binds once and keeps the socket. Error{tell_user} names address and port and what to do.
   Result<ListenAddress> listen(ListenRequest request);
-  // `done` is called once on the io thread, before the link's first callback. Error{refuse}: refused by every supervisor
-  // that answered, or none answered in time. Error{cancelled}: stop().
+  // `done` is called once on the io thread, before the link's first callback. Error{refuse}: refused by every
+  // supervisor that answered, or none answered in time. Error{cancelled}: stop().
   void dial(DialRequest request, DialDone done);
   // The same, blocking; not on the io thread.
   Result<std::shared_ptr<Link>> dial_and_wait(DialRequest request);
@@ -75,7 +75,8 @@ class LinkService {
                                            LinkCallbacks callbacks);
 
   StrangerCounts strangers() const;
-  // Closes all and joins the io thread: at most the longest `linger`. Every on_down has been called. Not on the io thread.
+  // Closes all and joins the io thread: at most the longest `linger`. Every on_down has been called. Not on the io
+  // thread.
   void stop();
 
  private:

@@ -26,7 +26,8 @@ std::span<const std::byte> StreamLink::Batch::rest() const {
   return bytes_of(large).subspan(written - head.size());
 }
 
-StreamLink::StreamLink(std::shared_ptr<IoThread> io, std::unique_ptr<Carrier> carrier, LinkPeer peer, LinkOptions options)
+StreamLink::StreamLink(std::shared_ptr<IoThread> io, std::unique_ptr<Carrier> carrier, LinkPeer peer,
+                       LinkOptions options)
     : io_(std::move(io)),
       peer_(std::move(peer)),
       options_(options),
@@ -59,15 +60,17 @@ Result<void> StreamLink::send(Frame frame, std::vector<FileDescriptor> descripto
   Outgoing out{FrameKind::message, std::move(frame), std::move(descriptors)};
   const std::size_t payload_bytes = out.payload.asBytes().size();
   if (payload_bytes == 0 || payload_bytes > options_.frame_cap_bytes) {
-    return Error{ErrorAction::fail_link, fmt::format("cannot send a frame of {} bytes to {}: the cap of this link is {}",
-                                                     payload_bytes, peer_.address, options_.frame_cap_bytes)};
+    return Error{ErrorAction::fail_link,
+                 fmt::format("cannot send a frame of {} bytes to {}: the cap of this link is {}", payload_bytes,
+                             peer_.address, options_.frame_cap_bytes)};
   }
   const std::scoped_lock lock(mutex_);
   if (state_ != State::open) return lost(why_.message);
   const bool carries = out.descriptors.empty() || carrier_->carries_descriptors();
   if (!carries || out.descriptors.size() > kMaxFrameDescriptors) {
-    return Error{ErrorAction::fail_link, fmt::format("cannot send {} file descriptors to {}: {}", out.descriptors.size(),
-                                                     peer_.address, carries ? "the limit is 8" : "it is another machine")};
+    return Error{ErrorAction::fail_link,
+                 fmt::format("cannot send {} file descriptors to {}: {}", out.descriptors.size(), peer_.address,
+                             carries ? "the limit is 8" : "it is another machine")};
   }
   if (queued_frames_ >= options_.queue_cap_frames || queued_bytes_ + out.wire_bytes() > options_.queue_cap_bytes) {
     send_refused_ = true;
@@ -236,7 +239,8 @@ Result<void> StreamLink::deliver_control(const DecodedFrame& frame) {
 // ---- pings
 
 void StreamLink::on_pong(std::uint64_t id) {
-  if (unanswered_.empty() || id < unanswered_.front().id || id >= next_ping_) return;  // answered before, or never asked
+  if (unanswered_.empty() || id < unanswered_.front().id || id >= next_ping_)
+    return;  // answered before, or never asked
   Instant sent = unanswered_.front().at;
   while (!unanswered_.empty() && unanswered_.front().id <= id) {
     sent = unanswered_.front().at;

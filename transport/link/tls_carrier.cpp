@@ -24,7 +24,8 @@ class AsioTlsCarrier final : public TlsCarrier {
       : stream_(std::move(socket), context), listens_(listens) {}
 
   void handshake(HandshakeDone done) override {
-    stream_.async_handshake(listens_ ? asio::ssl::stream_base::server : asio::ssl::stream_base::client, std::move(done));
+    stream_.async_handshake(listens_ ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
+                            std::move(done));
   }
 
   void read_some(std::span<std::byte> into, std::vector<FileDescriptor>&, Done done) override {
@@ -54,7 +55,8 @@ class AsioTlsCarrier final : public TlsCarrier {
 
   Bytes32 peer_fingerprint() override {
     Bytes32 out{};
-    const std::unique_ptr<X509, void (*)(X509*)> certificate(SSL_get1_peer_certificate(stream_.native_handle()), X509_free);
+    const std::unique_ptr<X509, void (*)(X509*)> certificate(SSL_get1_peer_certificate(stream_.native_handle()),
+                                                             X509_free);
     unsigned int bytes = out.size();
     if (certificate) X509_digest(certificate.get(), EVP_sha256(), reinterpret_cast<unsigned char*>(out.data()), &bytes);
     return out;

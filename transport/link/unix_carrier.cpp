@@ -53,7 +53,8 @@ std::size_t receive(int fd, std::span<std::byte> into, std::vector<FileDescripto
   return static_cast<std::size_t>(n);
 }
 
-std::size_t transmit(int fd, std::span<const std::byte> bytes, std::span<const FileDescriptor> descriptors, ErrorCode& error) {
+std::size_t transmit(int fd, std::span<const std::byte> bytes, std::span<const FileDescriptor> descriptors,
+                     ErrorCode& error) {
   alignas(cmsghdr) char control[kControlBytes] = {};
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};

@@ -13,7 +13,8 @@ namespace {
 
 void append(std::vector<std::uint8_t>& out, const Frame& frame) {
   const auto bytes = frame.asBytes();
-  const FrameHeaderBytes header = encode_frame_header({FrameKind::control, 0, static_cast<std::uint32_t>(bytes.size())});
+  const FrameHeaderBytes header =
+      encode_frame_header({FrameKind::control, 0, static_cast<std::uint32_t>(bytes.size())});
   for (const std::byte b : header) out.push_back(std::to_integer<std::uint8_t>(b));
   out.insert(out.end(), bytes.begin(), bytes.end());
 }

@@ -105,8 +105,8 @@ TEST(LinkEnd, a_killed_process_at_the_end_of_tls_is_down_within_50_ms) {
         if (::read(ends[0], &port, sizeof(port)) != sizeof(port)) ::_exit(1);
         Inbox inbox;
         LinkService service{Logger()};
-        const auto link = service.dial_and_wait({{"127.0.0.1:" + std::to_string(port)}, identity.token, {}, kPatience, calm(),
-                                                 inbox.callbacks()});
+        const auto link = service.dial_and_wait(
+            {{"127.0.0.1:" + std::to_string(port)}, identity.token, {}, kPatience, calm(), inbox.callbacks()});
         if (link.ok()) static_cast<void>((*link)->send(frame_of(1)));
         ::pause();
       },

@@ -147,7 +147,8 @@ TEST(Link, a_stuck_owner_is_noticed_though_its_io_thread_lives) {
   Inbox watcher, stuck;
   stuck.answers_pings = false;
   LinkService service{Logger()};
-  const auto a = service.adopt_unix(std::move(x), {"stuck", {}}, {milliseconds(10), milliseconds(60)}, watcher.callbacks());
+  const auto a =
+      service.adopt_unix(std::move(x), {"stuck", {}}, {milliseconds(10), milliseconds(60)}, watcher.callbacks());
   const auto b = service.adopt_unix(std::move(y), {"watcher", {}}, calm(), stuck.callbacks());
   const Error why = watcher.wait_down();
   EXPECT_EQ(why.action, ErrorAction::fail_link);
