@@ -121,6 +121,9 @@ class TimedOps final : public kernels::Ops {
   void adamw(Stream& s, const kernels::AdamwArguments& arguments) override {
     timed(s, "adamw", [&] { ops_.adamw(s, arguments); });
   }
+  void adamw_many(Stream& s, std::span<const kernels::AdamwArguments> shards) override {
+    timed(s, "adamw_many", [&] { ops_.adamw_many(s, shards); });
+  }
   void state_digest(Stream& s, View digest, View master, View moment1, View moment2) override {
     timed(s, "state_digest", [&] { ops_.state_digest(s, digest, master, moment1, moment2); });
   }

@@ -213,17 +213,22 @@ double WholeModel::squared_gradient_norm() {
 }
 
 std::vector<Digest> WholeModel::update(const kernels::AdamwScalars& scalars) {
-  for (const Shard& shard : layout_.shards()) {
+  const std::vector<Shard>& shards = layout_.shards();
+  std::vector<std::vector<kernels::DecayRange>> decay;
+  for (const Shard& shard : shards) decay.push_back(decay_ranges(layout_, shard));
+  std::vector<kernels::AdamwArguments> updates;
+  for (const Shard& shard : shards) {
     const State& state = state_[shard.group.value];
-    const std::vector<kernels::DecayRange> decay = decay_ranges(layout_, shard);
-    device_.ops().adamw(*stream_, {.master = state.master.slice(shard.offset, shard.count),
-                                   .moment1 = state.moment1.slice(shard.offset, shard.count),
-                                   .moment2 = state.moment2.slice(shard.offset, shard.count),
-                                   .gradient = reduced_[shard.group.value].slice(shard.offset, shard.count),
-                                   .published = weights_[shard.group.value].slice(shard.offset, shard.count),
-                                   .decay = decay, .scalars = scalars,
-                                   .digest = digests_.slice(shard.id.value * std::int64_t{16}, 16)});
+    updates.push_back({.master = state.master.slice(shard.offset, shard.count),
+                       .moment1 = state.moment1.slice(shard.offset, shard.count),
+                       .moment2 = state.moment2.slice(shard.offset, shard.count),
+                       .gradient = reduced_[shard.group.value].slice(shard.offset, shard.count),
+                       .published = weights_[shard.group.value].slice(shard.offset, shard.count),
+                       .decay = decay[shard.id.value],
+                       .scalars = scalars,
+                       .digest = digests_.slice(shard.id.value * std::int64_t{16}, 16)});
   }
+  device_.ops().adamw_many(*stream_, updates);
   std::vector<std::byte> bytes(digests_.bytes());
   device_.copy_to_host(*stream_, bytes.data(), digests_);
   synchronize();
