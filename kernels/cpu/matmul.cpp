@@ -97,10 +97,17 @@ class Products {
   std::vector<std::byte> scratch_;
 };
 
+bool isa_has_bf16() {
+  static const bool has =
+      (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+  return has;
+}
+
 template <class Out>
 void multiply_bf16(Out* out, const Operand<bf16>& a, const Operand<bf16>& b, const bf16* bias, bool accumulate,
                    const PanelShape& shape) {
   KINTSUGI_ASSERT(bias == nullptr || !accumulate);
+  if (!isa_has_bf16()) return multiply_widened(out, a, b, bias, accumulate, shape);
   thread_local Products products;
   Product& product = products.get({shape, a.stride, b.stride, a.transposed, b.transposed, bias != nullptr, accumulate,
                                    std::is_same_v<Out, bf16>});

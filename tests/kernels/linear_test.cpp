@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/matmul.hpp"
 #include "tests/kernels/float64_reference.hpp"
 
 namespace kintsugi::kernels::cpu {
@@ -133,6 +134,37 @@ TYPED_TEST(Linear, alignment_does_not_show) {
   linear_forward(pool, out.data() + 1, moved_x.data() + 1, moved_w.data() + 1, c.b.data(), s);
   out.erase(out.begin());
   EXPECT_TRUE(same_bits(out, expected));
+}
+
+TEST(MatmulWidened, agrees_with_float64_whatever_is_transposed_and_whatever_it_starts_from) {
+  prepare_compute_thread();
+  constexpr PanelShape kShape{17, 33, 50, 40};
+  const auto a = random_vector<bf16>(17 * 50, 1, 1), b = random_vector<bf16>(50 * 33, 1, 2);
+  const auto bias = random_vector<bf16>(33, 1, 3);
+  for (const bool a_transposed : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      const auto at = matrix(a, a_transposed ? 17 : 50), bt = matrix(b, b_transposed ? 50 : 33);
+      std::vector<double> expected = product(
+          17, 50, 33, [&](std::int64_t i, std::int64_t k) { return a_transposed ? at(k, i) : at(i, k); },
+          [&](std::int64_t k, std::int64_t j) { return b_transposed ? bt(j, k) : bt(k, j); });
+      const Operand<bf16> left{a.data(), a_transposed ? 17 : 50, a_transposed};
+      const Operand<bf16> right{b.data(), b_transposed ? 50 : 33, b_transposed};
+      std::vector<float> wide(17 * 40, 0.5f), wide_rows;
+      std::vector<bf16> narrow(17 * 40), narrow_rows;
+      multiply_widened(wide.data(), left, right, nullptr, true, kShape);
+      multiply_widened(narrow.data(), left, right, bias.data(), false, kShape);
+      std::vector<double> biased = expected;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] += 0.5;
+        biased[i] += to_double(bias[i % 33]);
+        wide_rows.push_back(wide[i / 33 * 40 + i % 33]);
+        narrow_rows.push_back(narrow[i / 33 * 40 + i % 33]);
+      }
+      expect_close(wide_rows, expected, kTolerance, "accumulated");
+      expect_close(narrow_rows, biased, kTolerance, "with bias");
+      EXPECT_EQ(wide[33], 0.5f);  // between the rows
+    }
+  }
 }
 
 }  // namespace
