@@ -133,7 +133,11 @@ const YamlEntry* YamlNode::find(std::string_view key) const {
 }
 
 Error yaml_error(const std::string& source, int line, const std::string& what) {
-  return {ErrorAction::tell_user, source + ":" + std::to_string(line) + ": " + what};
+  std::string message = source + ":" + std::to_string(line) + ": " + what;
+  // Quotations of the file must not break the line, nor reach the terminal as escape sequences.
+  std::ranges::replace_if(
+      message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  return {ErrorAction::tell_user, std::move(message)};
 }
 
 Result<YamlNode> parse_yaml(const std::string& text, const std::string& source) {

@@ -231,6 +231,14 @@ TEST(JobConfig, refuses_what_is_no_map_and_what_is_no_text) {
             "data, batch, optimizer, parallel, precision, steps");
 }
 
+// Found by tests/fuzz/job_file_fuzz.cpp: scalars of several lines, and "\\e".
+TEST(JobConfig, a_refusal_is_one_line_without_control_characters) {
+  EXPECT_EQ(refusal(with("clip: 1.0", "clip: 1\n\n    5")),
+            "job.yaml:21: optimizer.clip: '1 5' is not a number; write one");
+  EXPECT_EQ(refusal(with("uint16", "\"\\e[31m\"")),
+            "job.yaml:12: data.tokens: ' [31m' is not known; write one of: uint16, uint32, llmc");
+}
+
 TEST(JobConfig, refuses_bombs_without_building_them) {
   std::string deep = "a: {b: ";
   for (int i = 0; i < 20; ++i) deep += "{a: ";
