@@ -4,13 +4,20 @@ namespace kintsugi::transport {
 namespace {
 const char* name_of(MessageKind kind) {
   switch (kind) {
-    case MessageKind::activation: return "activation";
-    case MessageKind::activation_gradient: return "activation_gradient";
-    case MessageKind::partial_sum: return "partial_sum";
-    case MessageKind::reduced_gradient: return "reduced_gradient";
-    case MessageKind::weights: return "weights";
-    case MessageKind::contribution: return "contribution";
-    case MessageKind::decision: return "decision";
+    case MessageKind::activation:
+      return "activation";
+    case MessageKind::activation_gradient:
+      return "activation_gradient";
+    case MessageKind::partial_sum:
+      return "partial_sum";
+    case MessageKind::reduced_gradient:
+      return "reduced_gradient";
+    case MessageKind::weights:
+      return "weights";
+    case MessageKind::contribution:
+      return "contribution";
+    case MessageKind::decision:
+      return "decision";
   }
   return "unknown kind";
 }
@@ -21,7 +28,9 @@ std::string describe(const MessageKey& key) {
          ", part " + std::to_string(key.part) + ")";
 }
 
-std::string describe_size(std::size_t bytes) { return bytes == kAnySize ? "any size" : std::to_string(bytes) + " B"; }
+std::string describe_size(std::size_t bytes) {
+  return bytes == kAnySize ? "any size" : std::to_string(bytes) + " B";
+}
 
 Error deadline_passed(const char* doing, RankId peer, const std::string& what) {
   return {ErrorAction::end_generation, std::string("deadline passed while ") + doing + " rank " + to_string(peer) +

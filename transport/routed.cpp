@@ -29,7 +29,9 @@ Result<Arrival> Routed::receive(RankId from, const MessageKey& key, std::size_t 
   return carrier_of(from).receive(from, key, bytes, deadline);
 }
 
-void Routed::release(const Arrival& arrival) { carrier_of(arrival.from).release(arrival); }
+void Routed::release(const Arrival& arrival) {
+  carrier_of(arrival.from).release(arrival);
+}
 
 void Routed::cancel(const Error& why) {
   for (const Route& route : routes_) route.carrier->cancel(why);

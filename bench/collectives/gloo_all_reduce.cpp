@@ -29,9 +29,8 @@ void run_rank(const std::string& meeting_place, int rank, int ranks) {
       gloo::AllreduceOptions options(context);
       options.setOutput(data.data(), bytes / sizeof(float));
       options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      options.setReduceFunction([](void* out, const void* a, const void* b, std::size_t n) {
-        gloo::sum<float>(out, a, b, n);
-      });
+      options.setReduceFunction(
+          [](void* out, const void* a, const void* b, std::size_t n) { gloo::sum<float>(out, a, b, n); });
       options.setTag(++tag);
       gloo::allreduce(options);
     });

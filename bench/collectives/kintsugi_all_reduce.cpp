@@ -1,5 +1,5 @@
-// All-reduce over the shm carrier: kintsugi_all_reduce RANKS (arena | copy). `arena`: gradients already lie in the rank's
-// arena, as in training. `copy`: they are copied in before and out after.
+// All-reduce over the shm carrier: kintsugi_all_reduce RANKS (arena | copy). `arena`: gradients already lie in the
+// rank's arena, as in training. `copy`: they are copied in before and out after.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +56,9 @@ void run_rank(const Shared& shared, std::uint32_t self) {
       const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
       const kernels::View data = arena->as(kernels::DType::float32, 0, count);
       const kernels::View gradients = outside->as(kernels::DType::float32, 0, count);
-      const auto all_reduce = [&] { must(collectives::all_reduce_tree(party, ranks, data, {++step.value}, kNoDeadline)); };
+      const auto all_reduce = [&] {
+        must(collectives::all_reduce_tree(party, ranks, data, {++step.value}, kNoDeadline));
+      };
       device->ops().fill(*stream, data, static_cast<float>(self + 1));
       all_reduce();
       const auto* sum = reinterpret_cast<const float*>(device->host_address(data));

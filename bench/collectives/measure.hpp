@@ -14,7 +14,9 @@ constexpr std::size_t kSizes[] = {4U << 10, 64U << 10, 256U << 10, 1U << 20, 4U 
 constexpr std::size_t kLargest = 64U << 20;
 
 // Enough that a median means something, few enough that 64 MiB takes about a second.
-inline int repetitions(std::size_t bytes) { return bytes <= (1U << 20) ? 200 : bytes <= (4U << 20) ? 100 : 20; }
+inline int repetitions(std::size_t bytes) {
+  return bytes <= (1U << 20) ? 200 : bytes <= (4U << 20) ? 100 : 20;
+}
 
 // Calls `round` (one all-reduce at every rank) back to back and prints {"bytes", "us": [...]} at the first rank.
 template <class Round>

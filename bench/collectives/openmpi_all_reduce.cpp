@@ -10,9 +10,8 @@ int main(int argc, char** argv) {
   std::vector<float> data(kintsugi::bench::kLargest / sizeof(float), 0.0F);
   for (const std::size_t bytes : kintsugi::bench::kSizes) {
     const auto count = static_cast<int>(bytes / sizeof(float));
-    kintsugi::bench::measure(bytes, rank == 0, [&] {
-      MPI_Allreduce(MPI_IN_PLACE, data.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    });
+    kintsugi::bench::measure(
+        bytes, rank == 0, [&] { MPI_Allreduce(MPI_IN_PLACE, data.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
   }
   MPI_Finalize();
 }

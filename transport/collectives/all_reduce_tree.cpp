@@ -18,7 +18,8 @@ struct Chunk {
 std::vector<Chunk> chunks_of(const Slice& slice) {
   std::vector<Chunk> chunks;
   for (std::int64_t at = 0; at < slice.count; at += kChunk) {
-    chunks.push_back({{slice.first + at, std::min(kChunk, slice.count - at)}, static_cast<std::uint32_t>(chunks.size())});
+    chunks.push_back(
+        {{slice.first + at, std::min(kChunk, slice.count - at)}, static_cast<std::uint32_t>(chunks.size())});
   }
   return chunks;
 }
@@ -73,8 +74,9 @@ class AllReduce {
         lanes.push_back(view(own));
         continue;
       }
-      KINTSUGI_TRY_ASSIGN(const Arrival arrival, party_.links.receive(ranks_[i], {MessageKind::partial_sum, step_, own_, 0},
-                                                                      view(own).bytes(), deadline_));
+      KINTSUGI_TRY_ASSIGN(
+          const Arrival arrival,
+          party_.links.receive(ranks_[i], {MessageKind::partial_sum, step_, own_, 0}, view(own).bytes(), deadline_));
       held.emplace_back(party_.links, arrival);
       lanes.push_back(party_.device.host_visible(arrival.bytes, kernels::DType::float32));
     }

@@ -1,6 +1,6 @@
 // All-reduce of one float32 array a rank, in place: reduce-scatter by the canonical tree with one lane a rank, then
-// all-gather. Slices are lent whole where they lie; the owner of a slice sums it chunk by chunk, and lends each chunk on
-// while it is still in the cache. Training moves the same bytes shard by shard; benchmarks measure them here.
+// all-gather. Slices are lent whole where they lie; the owner of a slice sums it chunk by chunk, and lends each chunk
+// on while it is still in the cache. Training moves the same bytes shard by shard; benchmarks measure them here.
 #pragma once
 
 #include <vector>

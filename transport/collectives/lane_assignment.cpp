@@ -4,8 +4,7 @@
 
 namespace kintsugi::transport::collectives {
 
-LaneAssignment::LaneAssignment(LaneTree tree, std::vector<LaneRange> ranges)
-    : tree_(tree), ranges_(std::move(ranges)) {
+LaneAssignment::LaneAssignment(LaneTree tree, std::vector<LaneRange> ranges) : tree_(tree), ranges_(std::move(ranges)) {
   std::uint32_t next = 0;
   for (const LaneRange& range : ranges_) {
     KINTSUGI_ASSERT_MSG(range.first == next && range.end >= range.first, "lane ranges follow one another");

@@ -36,8 +36,9 @@ Result<void> reduce_to_primary(const Party& party, const Reduction& reduction, c
       KINTSUGI_ASSERT_MSG(own_used < own.size() && own[own_used].node == source.node, "own sums are this rank's nodes");
       nodes.push_back(own[own_used++].sum);
     } else {
-      KINTSUGI_TRY_ASSIGN(const Arrival arrival, party.links.receive(source.rank, partial_sum_key(reduction, source.node),
-                                                                     out.bytes(), deadline));
+      KINTSUGI_TRY_ASSIGN(
+          const Arrival arrival,
+          party.links.receive(source.rank, partial_sum_key(reduction, source.node), out.bytes(), deadline));
       held.emplace_back(party.links, arrival);
       nodes.push_back(party.device.host_visible(arrival.bytes, kernels::DType::float32));
     }

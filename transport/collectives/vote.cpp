@@ -16,8 +16,9 @@ Result<Bytes> gather(PointToPoint& links, const std::vector<RankId>& children, B
                      Instant deadline) {
   Bytes merged = std::move(own);
   for (const RankId child : children) {
-    KINTSUGI_TRY_ASSIGN(const Arrival arrival, links.receive(child, {MessageKind::contribution, vote.step, vote.phase, 0},
-                                                             kAnySize, deadline));
+    KINTSUGI_TRY_ASSIGN(
+        const Arrival arrival,
+        links.receive(child, {MessageKind::contribution, vote.step, vote.phase, 0}, kAnySize, deadline));
     const HeldArrival held(links, arrival);
     KINTSUGI_TRY_ASSIGN(merged, vote.merge(merged, held.bytes()));
   }

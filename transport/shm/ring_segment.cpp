@@ -35,11 +35,15 @@ static_assert(sizeof(Header) <= kHeaderBytes);
 std::size_t pair_bytes(const RingShape& s) {
   return sizeof(RingIndex) + s.slots * sizeof(Descriptor) + align_up(s.slots * sizeof(std::uint64_t), 64);
 }
-std::size_t pairs_at(const RingShape& s) { return kHeaderBytes + s.ranks * sizeof(Doorbell); }
+std::size_t pairs_at(const RingShape& s) {
+  return kHeaderBytes + s.ranks * sizeof(Doorbell);
+}
 std::size_t bounce_at(const RingShape& s) {
   return align_up(pairs_at(s) + std::size_t{s.ranks} * s.ranks * pair_bytes(s), 4096);
 }
-std::size_t total_bytes(const RingShape& s) { return bounce_at(s) + s.ranks * s.bounce_bytes; }
+std::size_t total_bytes(const RingShape& s) {
+  return bounce_at(s) + s.ranks * s.bounce_bytes;
+}
 
 bool is_sound(const Header& h) {
   return h.magic == kMagic && h.ranks > 0 && h.ranks <= kMaxRanks && std::has_single_bit(h.slots) &&
@@ -72,8 +76,9 @@ Result<RingSegment> RingSegment::attach(int memfd) {
     shape = {static_cast<std::uint32_t>(header.ranks), static_cast<std::uint32_t>(header.slots), header.bounce_bytes};
   }
   if (shape.ranks == 0 || mapping.bytes().size() < total_bytes(shape)) {
-    return Error{ErrorAction::tell_user, "the descriptor given as ring segment holds none; pass what "
-                                         "create_ring_segment of the same release returned"};
+    return Error{ErrorAction::tell_user,
+                 "the descriptor given as ring segment holds none; pass what "
+                 "create_ring_segment of the same release returned"};
   }
   return RingSegment(std::move(mapping), shape);
 }

@@ -37,8 +37,9 @@ Error corrupt(RankId peer, const std::string& what) {
 Result<std::unique_ptr<ShmCarrier>> ShmCarrier::open(Config config, int ring_segment) {
   KINTSUGI_TRY_ASSIGN(RingSegment segment, RingSegment::attach(ring_segment));
   if (segment.shape().ranks != config.node_ranks.size()) {
-    return Error{ErrorAction::tell_user, "ring segment for " + std::to_string(segment.shape().ranks) + " ranks, plan with " +
-                                             std::to_string(config.node_ranks.size()) + " on this node"};
+    return Error{ErrorAction::tell_user, "ring segment for " + std::to_string(segment.shape().ranks) +
+                                             " ranks, plan with " + std::to_string(config.node_ranks.size()) +
+                                             " on this node"};
   }
   std::unique_ptr<ShmCarrier> carrier(new ShmCarrier(std::move(config), std::move(segment)));
   if (carrier->segment_.doorbell(carrier->own_index_).attached.exchange(1) != 0) {
@@ -121,7 +122,8 @@ void ShmCarrier::cancel(const Error& why) {
   fail(why);
 }
 
-// --- draining what peers wrote -----------------------------------------------------------------------------------------
+// --- draining what peers wrote
+// -----------------------------------------------------------------------------------------
 
 void ShmCarrier::poll() {
   for (Peer& p : peers_) {
@@ -200,7 +202,8 @@ void ShmCarrier::return_credit(Peer& to, std::uint64_t number) {
   ring(segment_.doorbell(to.index), kCreditBit);
 }
 
-// --- the interface -----------------------------------------------------------------------------------------------------
+// --- the interface
+// -----------------------------------------------------------------------------------------------------
 
 std::optional<ShmCarrier::Placement> ShmCarrier::place(std::span<const std::byte> bytes) {
   if (bytes.size() <= kInlineBytes) return Placement{};
@@ -229,8 +232,9 @@ Result<SendTicket> ShmCarrier::send(RankId to, const MessageKey& key, std::span<
   KINTSUGI_TRY_ASSIGN(const bool in_time, wait_until(lock, kCreditBit, deadline, can_send));
   if (!in_time) return deadline_passed("waiting for room in the queue to", to, describe(key));
   if (!at) {
-    return Error{ErrorAction::tell_user, describe(key) + ": " + format_bytes(bytes.size()) + " outside any arena exceed " +
-                                             "the bounce area of " + format_bytes(segment_.shape().bounce_bytes) +
+    return Error{ErrorAction::tell_user, describe(key) + ": " + format_bytes(bytes.size()) +
+                                             " outside any arena exceed " + "the bounce area of " +
+                                             format_bytes(segment_.shape().bounce_bytes) +
                                              "; put them in a registered arena"};
   }
   const std::uint64_t number = ++p.sent;

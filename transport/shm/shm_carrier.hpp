@@ -68,8 +68,8 @@ class ShmCarrier final : public PointToPoint {
     // Receiving.
     std::uint64_t received = 0;
     std::uint64_t credits_returned = 0;
-    std::map<MessageKey, std::unique_ptr<Message>> arrived;          // not yet asked for
-    std::map<std::uint64_t, std::unique_ptr<Message>> being_read;    // by number
+    std::map<MessageKey, std::unique_ptr<Message>> arrived;        // not yet asked for
+    std::map<std::uint64_t, std::unique_ptr<Message>> being_read;  // by number
     PeerTraffic traffic;
   };
   struct Placement {

@@ -1,5 +1,6 @@
 // Memory in which large messages land, reused because a first touch costs more than the copy (DEPENDENCIES, "memory
-// first"), and bounded: beyond the budget a message stays with its sender until something is released or it is asked for.
+// first"), and bounded: beyond the budget a message stays with its sender until something is released or it is asked
+// for.
 #pragma once
 
 #include <cstddef>

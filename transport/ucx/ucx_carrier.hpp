@@ -1,6 +1,6 @@
-// The carrier between nodes: UCX active messages over tcp, one worker a rank and generation. A progress thread sleeps on
-// the worker's event fd; callers sleep on a condition. Small messages arrive with their header; a large one is offered,
-// and fetched into landing memory when there is room or when it is asked for.
+// The carrier between nodes: UCX active messages over tcp, one worker a rank and generation. A progress thread sleeps
+// on the worker's event fd; callers sleep on a condition. Small messages arrive with their header; a large one is
+// offered, and fetched into landing memory when there is room or when it is asked for.
 //
 // As in a node, a message holds one of the sender's `window` credits until its receiver releases it; credits come back
 // with other messages or, by the quarter window, in messages of their own. So memory is bounded on both sides.
@@ -8,6 +8,7 @@
 // After `cancel`, bytes lent to unfinished sends must stay mapped until this object goes.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -29,8 +30,8 @@ class UcxCarrier final : public PointToPoint {
   struct Config {
     RankId self;
     Fence fence;
-    std::uint64_t window = 512;               // unreleased messages a peer
-    std::size_t landing_bytes = 256U << 20;   // for large messages that nobody has asked for yet
+    std::uint64_t window = 512;              // unreleased messages a peer
+    std::size_t landing_bytes = 256U << 20;  // for large messages that nobody has asked for yet
   };
 
   static Result<std::unique_ptr<UcxCarrier>> open(const Config& config, std::shared_ptr<UcxContext> context);
@@ -82,8 +83,8 @@ class UcxCarrier final : public PointToPoint {
   int event_fd_ = -1;  // the worker's
   std::vector<std::byte> address_;
 
-  mutable std::mutex mutex_;  // the worker and everything below
-  std::atomic<int> claims_{0};  // callers that want mutex_: the progress thread lets them in between two rounds
+  mutable std::mutex mutex_;            // the worker and everything below
+  mutable std::atomic<int> claims_{0};  // callers that want mutex_: the progress thread lets them in between two rounds
   std::condition_variable changed_;
   LandingPool pool_;
   std::map<RankId, std::unique_ptr<Peer>> peers_;

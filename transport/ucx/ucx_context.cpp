@@ -38,6 +38,8 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const std::string& interf
   return std::shared_ptr<UcxContext>(new UcxContext(context));
 }
 
-UcxContext::~UcxContext() { ucp_cleanup(context_); }
+UcxContext::~UcxContext() {
+  ucp_cleanup(context_);
+}
 
 }  // namespace kintsugi::transport::ucx

@@ -71,8 +71,10 @@ TEST_P(KilledPeerTest, a_peer_killed_in_mid_transfer_blocks_nobody) {
   Result<void> ended;
   for (unsigned i = 1; ended.ok() && i < 100; ++i) {  // what arrived before is still given
     const auto arrival = rank.link->receive({1}, key(i), kLarge, killed + seconds(1));
-    if (!arrival) ended = arrival.error();
-    else rank.link->release(*arrival);
+    if (!arrival)
+      ended = arrival.error();
+    else
+      rank.link->release(*arrival);
   }
   ASSERT_FALSE(ended.ok());
   EXPECT_EQ(ended.error().action, ErrorAction::end_generation);

@@ -20,9 +20,12 @@ T must(Result<T> result) {
 
 std::string to_string(Carrier carrier) {
   switch (carrier) {
-    case Carrier::shm: return "shm";
-    case Carrier::ucx: return "ucx";
-    case Carrier::routed: return "routed";
+    case Carrier::shm:
+      return "shm";
+    case Carrier::ucx:
+      return "ucx";
+    case Carrier::routed:
+      return "routed";
   }
   KINTSUGI_UNREACHABLE();
 }
@@ -107,7 +110,9 @@ std::vector<Party::Rank> Party::open_all(const std::vector<Fence>& fences) const
   return ranks;
 }
 
-Instant in(Duration d) { return SteadyClock().now() + d; }
+Instant in(Duration d) {
+  return SteadyClock().now() + d;
+}
 
 MessageKey key(std::uint64_t step, MessageKind kind, std::uint32_t item, std::uint32_t part) {
   return {kind, {step}, item, part};

@@ -90,8 +90,7 @@ TEST_P(CollectivesTest, reduction_gives_the_naive_bits_whatever_rank_works_which
         KINTSUGI_TRY(reduce_to_primary(party, reduction, assignment, sums, out.view, test::in(seconds(20))));
         EXPECT_TRUE(same_bits(out.read(), expected)) << "plan " << step;
       } else {
-        KINTSUGI_TRY_ASSIGN(const auto tickets,
-                            send_partial_sums(party, reduction, {0}, sums, test::in(seconds(20))));
+        KINTSUGI_TRY_ASSIGN(const auto tickets, send_partial_sums(party, reduction, {0}, sums, test::in(seconds(20))));
         KINTSUGI_TRY(wait_all_sent(party.links, tickets, test::in(seconds(20))));
       }
     }
@@ -208,7 +207,8 @@ TEST_P(CollectivesTest, a_contribution_beyond_the_limit_is_refused_before_it_is_
   const ControlTree tree({{0}, {1}});
   const auto results = test::on_ranks(GetParam(), 2, [&](Party& party) -> Result<void> {
     if (party.self.value == 0) return {};
-    const auto decision = vote(party.links, tree, party.self, Bytes(kMaxSmallMessageBytes + 1), union_vote(1), kNoDeadline);
+    const auto decision =
+        vote(party.links, tree, party.self, Bytes(kMaxSmallMessageBytes + 1), union_vote(1), kNoDeadline);
     EXPECT_FALSE(decision.ok());
     return decision.error();
   });
