@@ -18,12 +18,15 @@ namespace {
 template <class T>
 void column_sums_any(ThreadPool& pool, float* sums, const T* in, std::int64_t rows, std::int64_t columns,
                      bool accumulate) {
-  for_columns(pool, columns, [&](std::int64_t begin, auto lanes) HWY_ATTR {
-    const Float d;
-    FloatVector total = hn::Zero(d);
-    for (std::int64_t r = 0; r < rows; ++r) total = hn::Add(total, load(d, in + r * columns + begin, lanes));
-    store_gradient(sums + begin, total, accumulate, lanes);
-  });
+  const Float d;
+  sum_columns(
+      pool, rows, columns, hn::Zero(d),
+      [&](std::int64_t r, std::int64_t c, FloatVector& total, auto lanes) HWY_ATTR {
+        total = hn::Add(total, load(d, in + r * columns + c, lanes));
+      },
+      [&](std::int64_t c, const FloatVector& total, auto lanes) HWY_ATTR {
+        store_gradient(sums + c, total, accumulate, lanes);
+      });
 }
 
 void column_sums_f32(ThreadPool& p, float* sums, const float* in, std::int64_t rows, std::int64_t columns, bool add) {

@@ -5,7 +5,7 @@
 
 namespace kintsugi::kernels::cpu {
 
-// Where the executor finds what a DevicePtr names: the CPU device's addresses are the process's own, the fake one's not.
+// Where the executor finds what a DevicePtr names: on the CPU device at that address, on the fake one elsewhere.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;

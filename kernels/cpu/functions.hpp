@@ -1,9 +1,9 @@
-// The CPU kernels as free functions on raw pointers: what CpuOps calls, and what tests and benchmarks may call directly.
+// The CPU kernels as free functions on raw pointers: what CpuOps calls, and what tests and benchmarks may call.
 //
-// One idea a file (kernels/cpu/<name>.cpp). Arguments and orders of addition are those of kernels/ops.hpp. Every function
-// returns when its work is done, cuts it into pieces that are functions of the shape alone, and gives them to
-// `pool.run`; the thread that calls was prepared by prepare_compute_thread(). T is float or bf16 (explicitly instantiated
-// for both); arithmetic is float32 or wider, rounded to T once, when an output is stored. Pointers may be unaligned to
+// One idea a file (kernels/cpu/<name>.cpp). Arguments and orders of addition are those of kernels/ops.hpp. Every
+// function returns when its work is done, cuts it into pieces that are functions of the shape alone, and gives them to
+// `pool.run`; the thread that calls was prepared by prepare_compute_thread(). T is float or bf16 (explicitly
+// instantiated for both); arithmetic is float32 or wider, rounded to T once, when an output is stored. Pointers may be unaligned to
 // vectors, `nullptr` stands for "absent", and buffers do not overlap unless kernels/ops.hpp allows it.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace kintsugi::kernels::cpu {
 // Storage only: 16 bits, the upper half of a float32. kernels/cpu/simd-inl.hpp loads it and stores it rounded.
 using bf16 = hwy::bfloat16_t;
 
-// --- elementwise.cpp ---------------------------------------------------------------------------------------------
+// --- elementwise.cpp -------------------------------------------------------------------------------------------------
 template <class T>
 void fill(ThreadPool& pool, T* out, float value, std::int64_t count);
 void copy(ThreadPool& pool, void* out, const void* in, std::size_t bytes);
@@ -30,7 +30,7 @@ void convert(ThreadPool& pool, To* out, const From* in, std::int64_t count);  //
 template <class T>
 void add(ThreadPool& pool, T* out, const T* a, const T* b, std::int64_t count);  // out may be a or b
 
-// --- embedding.cpp -----------------------------------------------------------------------------------------------
+// --- embedding.cpp ---------------------------------------------------------------------------------------------------
 // table (vocabulary, width) T, positions (length at least, width) T or nullptr. A token outside [0, vocabulary) is a bug.
 template <class T>
 void embedding_forward(ThreadPool& pool, T* out, const std::int32_t* tokens, const T* table, const T* positions,
@@ -42,7 +42,7 @@ void embedding_backward(ThreadPool& pool, float* grad_table, float* grad_positio
                         const std::int32_t* tokens, std::int64_t rows, std::int64_t vocabulary, std::int64_t width,
                         std::int64_t length, std::int64_t position_rows, bool accumulate);
 
-// --- layernorm.cpp, rmsnorm.cpp ------------------------------------------------------------------------------------
+// --- layernorm.cpp, rmsnorm.cpp --------------------------------------------------------------------------------------
 template <class T>
 void layernorm_forward(ThreadPool& pool, T* out, float* mean, float* rstd, const T* in, const T* weight, const T* bias,
                        std::int64_t rows, std::int64_t width, float epsilon);
@@ -57,7 +57,7 @@ template <class T>
 void rmsnorm_backward(ThreadPool& pool, T* grad_in, float* grad_weight, const T* grad_out, const T* in,
                       const float* rstd, const T* weight, std::int64_t rows, std::int64_t width, bool accumulate);
 
-// --- linear.cpp ----------------------------------------------------------------------------------------------------
+// --- linear.cpp ------------------------------------------------------------------------------------------------------
 template <class Out, class T>  // Out: T or float
 void linear_forward(ThreadPool& pool, Out* out, const T* in, const T* weight, const T* bias, LinearShape shape);
 template <class T>
@@ -90,7 +90,7 @@ template <class T>
 void attention_backward(ThreadPool& pool, T* grad_q, T* grad_k, T* grad_v, const T* grad_out, const T* out,
                         const float* log_sum_exp, const T* q, const T* k, const T* v, AttentionShape shape);
 
-// --- cross_entropy.cpp -------------------------------------------------------------------------------------------------
+// --- cross_entropy.cpp -----------------------------------------------------------------------------------------------
 template <class T>
 void cross_entropy(ThreadPool& pool, float* losses, T* logits, const std::int32_t* targets, std::int64_t rows,
                    std::int64_t vocabulary, float scale);
@@ -98,14 +98,14 @@ template <class T>
 void cross_entropy_forward(ThreadPool& pool, float* losses, const T* logits, const std::int32_t* targets,
                            std::int64_t rows, std::int64_t vocabulary);
 
-// --- sums.cpp ------------------------------------------------------------------------------------------------------
+// --- sums.cpp --------------------------------------------------------------------------------------------------------
 void sum(ThreadPool& pool, float* out, const float* in, std::int64_t count);
 void squared_norm(ThreadPool& pool, double* out, const float* in, std::int64_t count);
 // merges[i]: how many times the two topmost partial sums are added after node i was pushed (LaneTree::merges_after).
 void tree_sum(ThreadPool& pool, float* out, std::span<const float* const> nodes, std::span<const std::uint32_t> merges,
               std::int64_t count);
 
-// --- adamw.cpp -----------------------------------------------------------------------------------------------------
+// --- adamw.cpp -------------------------------------------------------------------------------------------------------
 template <class Published>  // float or bf16
 struct AdamwShard {
   float* master;

@@ -74,19 +74,22 @@ void backward(ThreadPool& pool, T* grad_in, float* grad_weight, float* grad_bias
               const float* mean, const float* rstd, const T* weight, std::int64_t rows, std::int64_t width,
               bool accumulate) {
   // Columns first: grad_in may lie where grad_out did.
-  for_columns(pool, width, [&](std::int64_t begin, auto lanes) HWY_ATTR {
-    const Float d;
-    FloatVector dw = hn::Zero(d), db = hn::Zero(d);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const FloatVector g = load(d, grad_out + r * width + begin, lanes);
-      const FloatVector x = hn::Mul(hn::Sub(load(d, in + r * width + begin, lanes), hn::Set(d, mean[r])),
-                                    hn::Set(d, rstd[r]));
-      dw = hn::MulAdd(g, x, dw);
-      db = hn::Add(db, g);
-    }
-    store_gradient(grad_weight + begin, dw, accumulate, lanes);
-    store_gradient(grad_bias + begin, db, accumulate, lanes);
-  });
+  struct Sums {
+    FloatVector weight, bias;
+  };
+  const Float d;
+  sum_columns(
+      pool, rows, width, Sums{hn::Zero(d), hn::Zero(d)},
+      [&](std::int64_t r, std::int64_t c, Sums& sums, auto lanes) HWY_ATTR {
+        const FloatVector g = load(d, grad_out + r * width + c, lanes);
+        const FloatVector centred = hn::Sub(load(d, in + r * width + c, lanes), hn::Set(d, mean[r]));
+        sums.weight = hn::MulAdd(g, hn::Mul(centred, hn::Set(d, rstd[r])), sums.weight);
+        sums.bias = hn::Add(sums.bias, g);
+      },
+      [&](std::int64_t c, const Sums& sums, auto lanes) HWY_ATTR {
+        store_gradient(grad_weight + c, sums.weight, accumulate, lanes);
+        store_gradient(grad_bias + c, sums.bias, accumulate, lanes);
+      });
   for_rows(pool, rows, width, [&](std::int64_t r) HWY_ATTR {
     backward_row(grad_in + r * width, grad_out + r * width, in + r * width, mean[r], rstd[r], weight, width);
   });

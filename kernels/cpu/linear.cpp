@@ -1,5 +1,6 @@
-// Linear layers: three matrix products, each cut into panels that are a function of the shape alone; a panel is the work
-// of one thread (kernels/cpu/matmul.hpp). So threads never show in the bits, and no thread waits for another inside a product.
+// Linear layers: three matrix products, each cut into panels that are a function of the shape alone; a panel is the
+// work of one thread (kernels/cpu/matmul.hpp). So threads never show in the bits, and none waits for another inside a
+// product.
 #include <algorithm>
 
 #include "base/units.hpp"

@@ -19,8 +19,8 @@ namespace kintsugi::kernels::cpu {
 
 namespace {
 
-// A bfloat16 product is a oneDNN primitive, made once for a shape. Primitives, the stream and the scratchpad belong to a
-// thread: nothing is locked.
+// A bfloat16 product is a oneDNN primitive, made once for a shape. Primitives, the stream and the scratchpad belong to
+// a thread: nothing is locked.
 struct Key {
   PanelShape shape;
   std::int64_t a_stride = 0, b_stride = 0;

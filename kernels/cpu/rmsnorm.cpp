@@ -64,15 +64,16 @@ template <class T>
 void backward(ThreadPool& pool, T* grad_in, float* grad_weight, const T* grad_out, const T* in, const float* rstd,
               const T* weight, std::int64_t rows, std::int64_t width, bool accumulate) {
   // Columns first: grad_in may lie where grad_out did.
-  for_columns(pool, width, [&](std::int64_t begin, auto lanes) HWY_ATTR {
-    const Float d;
-    FloatVector dw = hn::Zero(d);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const FloatVector x = hn::Mul(load(d, in + r * width + begin, lanes), hn::Set(d, rstd[r]));
-      dw = hn::MulAdd(load(d, grad_out + r * width + begin, lanes), x, dw);
-    }
-    store_gradient(grad_weight + begin, dw, accumulate, lanes);
-  });
+  const Float d;
+  sum_columns(
+      pool, rows, width, hn::Zero(d),
+      [&](std::int64_t r, std::int64_t c, FloatVector& total, auto lanes) HWY_ATTR {
+        const FloatVector x = hn::Mul(load(d, in + r * width + c, lanes), hn::Set(d, rstd[r]));
+        total = hn::MulAdd(load(d, grad_out + r * width + c, lanes), x, total);
+      },
+      [&](std::int64_t c, const FloatVector& total, auto lanes) HWY_ATTR {
+        store_gradient(grad_weight + c, total, accumulate, lanes);
+      });
   for_rows(pool, rows, width, [&](std::int64_t r) HWY_ATTR {
     backward_row(grad_in + r * width, grad_out + r * width, in + r * width, rstd[r], weight, width);
   });

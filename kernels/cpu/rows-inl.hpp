@@ -1,4 +1,4 @@
-// How kernels over (rows, width) matrices are cut and summed. A -inl header: compiled once a target, after simd-inl.hpp.
+// How kernels over (rows, width) matrices are cut and summed. Compiled once a target, like simd-inl.hpp.
 #if defined(KINTSUGI_KERNELS_CPU_ROWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef KINTSUGI_KERNELS_CPU_ROWS_INL_HPP
 #undef KINTSUGI_KERNELS_CPU_ROWS_INL_HPP
@@ -49,12 +49,35 @@ HWY_INLINE void for_rows(ThreadPool& pool, std::int64_t rows, std::int64_t width
   });
 }
 
-// body(first column, lanes) for every vector of columns, in pieces of some cache lines.
-template <class Body>
-HWY_INLINE void for_columns(ThreadPool& pool, std::int64_t width, const Body& body) {
+// Sums down the rows for every column, in row order, by pieces of columns. `Sums` holds a vector for each sum a column
+// has; add(row, column, sums, lanes) adds a row's share to it, store(column, sums, lanes) takes it when complete.
+// Four vectors of columns go down together: whole cache lines, and additions that do not wait for one another.
+template <class Sums, class Add, class Store>
+HWY_INLINE void sum_columns(ThreadPool& pool, std::int64_t rows, std::int64_t width, Sums zero, const Add& add,
+                            const Store& store_sums) {
   constexpr std::int64_t kColumns = 64;
   pool.run(ceil_div(width, kColumns), [&](std::int64_t piece) HWY_ATTR {
-    for_vectors(piece * kColumns, std::min((piece + 1) * kColumns, width), body);
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(Float{}));
+    const std::int64_t end = std::min((piece + 1) * kColumns, width);
+    std::int64_t c = piece * kColumns;
+    for (; c + 4 * lanes <= end; c += 4 * lanes) {
+      Sums s0 = zero, s1 = zero, s2 = zero, s3 = zero;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        add(r, c, s0, Whole{});
+        add(r, c + lanes, s1, Whole{});
+        add(r, c + 2 * lanes, s2, Whole{});
+        add(r, c + 3 * lanes, s3, Whole{});
+      }
+      store_sums(c, s0, Whole{});
+      store_sums(c + lanes, s1, Whole{});
+      store_sums(c + 2 * lanes, s2, Whole{});
+      store_sums(c + 3 * lanes, s3, Whole{});
+    }
+    for_vectors(c, end, [&](std::int64_t column, auto counted) HWY_ATTR {
+      Sums sums = zero;
+      for (std::int64_t r = 0; r < rows; ++r) add(r, column, sums, counted);
+      store_sums(column, sums, counted);
+    });
   });
 }
 

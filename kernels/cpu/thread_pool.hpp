@@ -1,5 +1,5 @@
-// The compute threads of one stream. Work comes cut into pieces (functions of the shape alone); which thread takes which
-// piece never shows in the result.
+// The compute threads of one stream. Work comes cut into pieces (functions of the shape alone); which thread takes
+// which piece never shows in the result.
 #pragma once
 
 #include <atomic>

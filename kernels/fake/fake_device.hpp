@@ -1,8 +1,8 @@
-// A device that catches callers who forget they have one: the CPU backend with memory that the host cannot read and work
-// that runs late.
+// A device that catches callers who forget they have one: the CPU backend with memory that the host cannot read and
+// work that runs late.
 //
-// A DevicePtr lies in pages without access, so any host dereference traps; the executor works through a second mapping of
-// the same memfd. Before each piece of work a stream's thread gives up its turn a number of times drawn from `seed`, so
+// A DevicePtr lies in pages without access, so any host dereference traps; the executor works through a second mapping
+// of the same memfd. Before each piece of work a stream's thread gives up its turn a number of times drawn from `seed`, so
 // that work of two streams not ordered by an event runs in an order that differs from seed to seed.
 #pragma once
 

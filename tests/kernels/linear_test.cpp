@@ -6,7 +6,8 @@
 namespace kintsugi::kernels::cpu {
 namespace {
 
-constexpr LinearShape kShapes[] = {{1, 1, 1}, {3, 17, 5}, {17, 100, 257}, {257, 3, 100}, {100, 257, 17}, {600, 64, 800}};
+constexpr LinearShape kShapes[] = {{1, 1, 1},     {3, 17, 5},     {17, 100, 257},
+                                   {257, 3, 100}, {100, 257, 17}, {600, 64, 800}};
 
 // sums[i][j] = sum over k of a(i, k) * b(k, j)
 template <class A, class B>
@@ -41,7 +42,7 @@ struct Case {
   std::vector<float> dw, db;
 };
 
-// float32's share: 800 additions to sums of up to 30, each rounded by up to 2^-20: about sqrt(800) * 1e-6 in a bad case.
+// float32's share: 800 additions to sums of up to 30, each rounded by up to 2^-20: sqrt(800) * 1e-6 in a bad case.
 constexpr double kTolerance = 6e-5;
 
 template <class T>
