@@ -1,14 +1,13 @@
 // A whole training step in one process: forward, backward, gradient norm and AdamW of a preset. Prints JSON: the step's
-// time, tokens/s, model FLOPs utilisation against the multiply-add peak of its dtype measured in the same run, and where
-// the time goes.
+// time, tokens/s, model FLOPs utilisation against the multiply-add peak of its dtype measured in the same run, and
+// where the time goes.
 //   model_bench [--preset gpt2-124m] [--precision float32|bfloat16] [--sequences 4] [--length 256] [--threads 2]
 //               [--steps 5]
-#include <ctime>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/philox.hpp"
@@ -100,8 +99,7 @@ int run(const Arguments& a) {
   const bool float32 = a.precision == "float32";
   const Precision precision = float32 ? Precision::float32 : Precision::bfloat16;
   const SteadyClock clock;
-  const double peak =
-      float32 ? kernels::cpu::measure_fma_peak(a.threads) : kernels::cpu::measure_bf16_peak(a.threads);
+  const double peak = float32 ? kernels::cpu::measure_fma_peak(a.threads) : kernels::cpu::measure_bf16_peak(a.threads);
   const auto cpu = kernels::cpu::make_cpu_device(a.threads);
   const ProcessCpuClock cpu_clock;
   bench::TimedDevice device(*cpu, cpu_clock);

@@ -41,13 +41,13 @@ class TimedOps final : public kernels::Ops {
   }
   void embedding_backward(Stream& s, View grad_table, View grad_positions, View grad_out, View tokens, I width,
                           I length, bool accumulate) override {
-    timed(s, "embedding_backward", [&] {
-      ops_.embedding_backward(s, grad_table, grad_positions, grad_out, tokens, width, length, accumulate);
-    });
+    timed(s, "embedding_backward",
+          [&] { ops_.embedding_backward(s, grad_table, grad_positions, grad_out, tokens, width, length, accumulate); });
   }
   void layernorm_forward(Stream& s, View out, View mean, View rstd, View in, View weight, View bias, I width,
                          float epsilon) override {
-    timed(s, "layernorm_forward", [&] { ops_.layernorm_forward(s, out, mean, rstd, in, weight, bias, width, epsilon); });
+    timed(s, "layernorm_forward",
+          [&] { ops_.layernorm_forward(s, out, mean, rstd, in, weight, bias, width, epsilon); });
   }
   void layernorm_backward(Stream& s, View grad_in, View grad_weight, View grad_bias, View grad_out, View in, View mean,
                           View rstd, View weight, I width, bool accumulate) override {
@@ -60,9 +60,8 @@ class TimedOps final : public kernels::Ops {
   }
   void rmsnorm_backward(Stream& s, View grad_in, View grad_weight, View grad_out, View in, View rstd, View weight,
                         I width, bool accumulate) override {
-    timed(s, "rmsnorm_backward", [&] {
-      ops_.rmsnorm_backward(s, grad_in, grad_weight, grad_out, in, rstd, weight, width, accumulate);
-    });
+    timed(s, "rmsnorm_backward",
+          [&] { ops_.rmsnorm_backward(s, grad_in, grad_weight, grad_out, in, rstd, weight, width, accumulate); });
   }
   void linear_forward(Stream& s, View out, View in, View weight, View bias, kernels::LinearShape shape) override {
     timed(s, linear("linear_forward", shape), [&] { ops_.linear_forward(s, out, in, weight, bias, shape); });
@@ -98,9 +97,8 @@ class TimedOps final : public kernels::Ops {
   }
   void attention_backward(Stream& s, View grad_q, View grad_k, View grad_v, View grad_out, View out, View log_sum_exp,
                           View q, View k, View v, kernels::AttentionShape shape) override {
-    timed(s, "attention_backward", [&] {
-      ops_.attention_backward(s, grad_q, grad_k, grad_v, grad_out, out, log_sum_exp, q, k, v, shape);
-    });
+    timed(s, "attention_backward",
+          [&] { ops_.attention_backward(s, grad_q, grad_k, grad_v, grad_out, out, log_sum_exp, q, k, v, shape); });
   }
   void cross_entropy(Stream& s, View losses, View logits, View targets, I vocabulary, float scale) override {
     timed(s, "cross_entropy", [&] { ops_.cross_entropy(s, losses, logits, targets, vocabulary, scale); });

@@ -25,8 +25,8 @@ struct Names {
       return {p + "ln_1", p + "attn.c_attn", p + "attn.c_attn", p + "attn.c_proj",
               p + "ln_2", p + "mlp.c_fc",    p + "mlp.c_fc",    p + "mlp.c_proj"};
     }
-    return {p + "input_layernorm",  p + "self_attn.q_proj", p + "self_attn.v_proj", p + "self_attn.o_proj",
-            p + "post_attention_layernorm", p + "mlp.gate_proj", p + "mlp.up_proj", p + "mlp.down_proj"};
+    return {p + "input_layernorm",          p + "self_attn.q_proj", p + "self_attn.v_proj", p + "self_attn.o_proj",
+            p + "post_attention_layernorm", p + "mlp.gate_proj",    p + "mlp.up_proj",      p + "mlp.down_proj"};
   }
 };
 
@@ -84,7 +84,8 @@ class Block final : public LayerProgram {
 Linear linear(const ModelLayout& layout, const std::string& first, const std::string& last, MicrobatchShape shape,
               std::int64_t inputs, std::int64_t outputs) {
   const bool bias = layout.config().family == ModelFamily::gpt2;
-  return {find(layout, first + ".weight", last + ".weight"), bias ? find(layout, first + ".bias") : ParameterRange{},
+  return {find(layout, first + ".weight", last + ".weight"),
+          bias ? find(layout, first + ".bias") : ParameterRange{},
           {shape.rows(), inputs, outputs}};
 }
 
@@ -101,9 +102,14 @@ Block::Block(const ModelLayout& layout, const Names& names, MicrobatchShape shap
       projection_(linear(layout, names.projection, names.projection, shape, config_.width, config_.width)),
       up_(linear(layout, names.up_first, names.up_last, shape, config_.width, (llama_ ? 2 : 1) * config_.hidden)),
       down_(linear(layout, names.down, names.down, shape, config_.hidden, config_.width)),
-      attention_{.sequences = shape.sequences, .length = shape.length, .heads = config_.heads,
-                 .kv_heads = config_.kv_heads, .head_dim = config_.head_dim(), .q_stride = qkv_width_,
-                 .kv_stride = qkv_width_, .out_stride = config_.width} {
+      attention_{.sequences = shape.sequences,
+                 .length = shape.length,
+                 .heads = config_.heads,
+                 .kv_heads = config_.kv_heads,
+                 .head_dim = config_.head_dim(),
+                 .q_stride = qkv_width_,
+                 .kv_stride = qkv_width_,
+                 .out_stride = config_.width} {
   const kernels::DType t = activation_dtype(precision);
   const std::int64_t rows = shape.rows();
   const std::int64_t up_width = (llama_ ? 2 : 1) * config_.hidden;
@@ -136,8 +142,10 @@ void Block::rotate(const Run& run, const View& qkv, bool inverse) const {
 }
 
 void Block::activate(const Run& run, const View& out, const View& in) const {
-  if (llama_) run.ops.swiglu_forward(run.stream, out, in, config_.hidden);
-  else run.ops.gelu_forward(run.stream, out, in);
+  if (llama_)
+    run.ops.swiglu_forward(run.stream, out, in, config_.hidden);
+  else
+    run.ops.gelu_forward(run.stream, out, in);
 }
 
 // Only positions up to its own are seen by a token: length * (length + 1) / 2 pairs a head, two products each.
@@ -187,8 +195,10 @@ void Block::feed_forward_backward(const Run& run, const BackwardArguments& a) co
   down_.backward_weight(run, a.grad_out, activated);
   down_.backward_input(run, activated, a.grad_out);
   const View grad_up = grad_up_.in(a.workspace);
-  if (llama_) run.ops.swiglu_backward(run.stream, grad_up, activated, up, config_.hidden);
-  else run.ops.gelu_backward(run.stream, grad_up, activated, up);
+  if (llama_)
+    run.ops.swiglu_backward(run.stream, grad_up, activated, up, config_.hidden);
+  else
+    run.ops.gelu_backward(run.stream, grad_up, activated, up);
 
   const View normed = normed_.in(a.workspace);
   const View grad_normed = grad_normed_.in(a.workspace);

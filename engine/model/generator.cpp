@@ -27,10 +27,10 @@ std::int32_t sample_token(std::span<const float> logits, double temperature, std
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
                     [&](std::int32_t a, std::int32_t b) {
-    return logits[static_cast<std::size_t>(a)] != logits[static_cast<std::size_t>(b)]
-               ? logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]
-               : a < b;
-  });
+                      return logits[static_cast<std::size_t>(a)] != logits[static_cast<std::size_t>(b)]
+                                 ? logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]
+                                 : a < b;
+                    });
   order.resize(kept);
   const double largest = logits[static_cast<std::size_t>(order.front())];
   std::vector<double> cumulative(kept);
@@ -44,7 +44,10 @@ std::int32_t sample_token(std::span<const float> logits, double temperature, std
 }
 
 Generator::Generator(kernels::Device& device, const ModelLayout& layout, Precision precision, GroupViews weights)
-    : device_(&device), layout_(layout), precision_(precision), weights_(std::move(weights)),
+    : device_(&device),
+      layout_(layout),
+      precision_(precision),
+      weights_(std::move(weights)),
       head_(layout, {1, 1}, precision, device.ops()) {}
 
 Generator::Window Generator::make_window(std::int64_t length) const {
@@ -106,8 +109,9 @@ Result<void> Generator::next_logits(kernels::Stream& stream, std::span<const std
   kernels::View in;
   for (std::size_t i = 0; i < window.layers.size(); ++i) {
     const kernels::View out = activations_[i % 2].slice(0, window.length * width);
-    window.layers[i]->forward(stream, {.weights = &weights_, .tokens = tokens, .in = in, .out = out, .saved = saved_,
-                                       .workspace = workspace_});
+    window.layers[i]->forward(
+        stream,
+        {.weights = &weights_, .tokens = tokens, .in = in, .out = out, .saved = saved_, .workspace = workspace_});
     in = out;
   }
   head_.logits(stream, weights_, in.slice((count - 1) * width, width), 0, workspace_, device_logits_);

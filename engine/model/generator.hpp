@@ -27,8 +27,8 @@ std::int32_t sample_token(std::span<const float> logits, double temperature, std
 
 class Generator {
  public:
-  // `weights`: (count) T for every group of the layout; they and the device must outlive the generator. Error{tell_user}
-  // when the device's memory is short.
+  // `weights`: (count) T for every group of the layout; they and the device must outlive the generator.
+  // Error{tell_user} when the device's memory is short.
   static Result<Generator> create(kernels::Device& device, const ModelLayout& layout, Precision precision,
                                   GroupViews weights);
 
@@ -54,14 +54,14 @@ class Generator {
   ModelLayout layout_;
   Precision precision_;
   GroupViews weights_;
-  HeadInference head_;                            // of one row
-  std::map<std::int64_t, Window> windows_;        // by length
-  std::unique_ptr<kernels::Buffer> memory_;       // the places below, for a window of the whole context
-  kernels::View tokens_;                          // (context) int32
-  kernels::View activations_[2];                  // (context, width) T, taking turns
-  kernels::View saved_, workspace_;               // bytes
-  kernels::View device_logits_;                   // (vocabulary) f32
-  std::vector<float> logits_;                     // (vocabulary), on the host
+  HeadInference head_;                       // of one row
+  std::map<std::int64_t, Window> windows_;   // by length
+  std::unique_ptr<kernels::Buffer> memory_;  // the places below, for a window of the whole context
+  kernels::View tokens_;                     // (context) int32
+  kernels::View activations_[2];             // (context, width) T, taking turns
+  kernels::View saved_, workspace_;          // bytes
+  kernels::View device_logits_;              // (vocabulary) f32
+  std::vector<float> logits_;                // (vocabulary), on the host
 };
 
 }  // namespace kintsugi

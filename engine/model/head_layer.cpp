@@ -137,12 +137,12 @@ void HeadInference::loss(kernels::Stream& stream, const GroupViews& weights, Vie
   layers::Norm(layout_, layers::final_norm_name(config)).forward(run, normed, in, memory.statistics, workspace);
   layers::for_each_chunk(shape_.rows(), layers::head_chunk_rows(shape_.rows(), config.vocabulary),
                          [&](std::int64_t first, std::int64_t rows) {
-    const View logits = memory.logits.in(workspace).slice(0, rows * config.vocabulary);
-    layers::output_projection(layout_, rows)
-        .forward(run, logits, normed.slice(first * config.width, rows * config.width));
-    ops_->cross_entropy_forward(stream, losses.slice(first, rows), logits, targets.slice(first, rows),
-                                config.vocabulary);
-  });
+                           const View logits = memory.logits.in(workspace).slice(0, rows * config.vocabulary);
+                           layers::output_projection(layout_, rows)
+                               .forward(run, logits, normed.slice(first * config.width, rows * config.width));
+                           ops_->cross_entropy_forward(stream, losses.slice(first, rows), logits,
+                                                       targets.slice(first, rows), config.vocabulary);
+                         });
   ops_->sum(stream, loss, losses);
 }
 

@@ -8,17 +8,21 @@ std::unique_ptr<LayerProgram> make_layer_program(const ModelLayout& layout, Laye
                                                  Precision precision, kernels::Ops& ops) {
   KINTSUGI_ASSERT(shape.sequences > 0 && shape.length > 0 && shape.length <= layout.config().context);
   switch (layout.kind(layer)) {
-    case LayerKind::embedding: return layers::make_embedding(layout, shape, ops);
+    case LayerKind::embedding:
+      return layers::make_embedding(layout, shape, ops);
     case LayerKind::block:
       return layers::make_block(layout, static_cast<std::int64_t>(layer.value) - 1, shape, precision, ops);
-    case LayerKind::head: return layers::make_head(layout, shape, precision, ops);
+    case LayerKind::head:
+      return layers::make_head(layout, shape, precision, ops);
   }
   KINTSUGI_UNREACHABLE();
 }
 
 namespace layers {
 
-ParameterRange find(const ModelLayout& layout, std::string_view name) { return find(layout, name, name); }
+ParameterRange find(const ModelLayout& layout, std::string_view name) {
+  return find(layout, name, name);
+}
 
 ParameterRange find(const ModelLayout& layout, std::string_view first, std::string_view last) {
   const Parameter& from = layout.parameter(first);
@@ -31,7 +35,9 @@ std::string embedding_name(const ModelConfig& config) {
   return config.family == ModelFamily::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
 }
 
-std::string output_name(const ModelConfig& config) { return config.tied ? embedding_name(config) : "lm_head.weight"; }
+std::string output_name(const ModelConfig& config) {
+  return config.tied ? embedding_name(config) : "lm_head.weight";
+}
 
 std::string final_norm_name(const ModelConfig& config) {
   return config.family == ModelFamily::gpt2 ? "transformer.ln_f" : "model.norm";
@@ -57,8 +63,8 @@ void Linear::forward(const Run& run, const kernels::View& out, const kernels::Vi
 }
 
 void Linear::backward_weight(const Run& run, const kernels::View& grad_out, const kernels::View& in) const {
-  run.ops.linear_backward_weight(run.stream, weight_.in(*run.gradients), bias_.in(*run.gradients), grad_out, in,
-                                 shape_, run.accumulate);
+  run.ops.linear_backward_weight(run.stream, weight_.in(*run.gradients), bias_.in(*run.gradients), grad_out, in, shape_,
+                                 run.accumulate);
 }
 
 void Linear::backward_input(const Run& run, const kernels::View& grad_in, const kernels::View& grad_out) const {

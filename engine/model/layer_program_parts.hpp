@@ -24,7 +24,8 @@ struct Slot {
   }
 };
 
-// Gives out slots one after the other. Slots after a mark are dead once it is rewound to; bytes() is the high-water mark.
+// Gives out slots one after the other. Slots after a mark are dead once it is rewound to; bytes() is the high-water
+// mark.
 class MemoryMap {
  public:
   Slot add(kernels::DType dtype, std::int64_t count) {

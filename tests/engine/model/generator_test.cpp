@@ -81,7 +81,8 @@ TEST(Generator, it_ends_when_the_caller_has_enough) {
       Generator::create(*writer.device, writer.model->layout(), Precision::float32, writer.model->weights());
   ASSERT_TRUE(generator.ok());
   int calls = 0;
-  ASSERT_TRUE(generator->generate(writer.model->stream(), writer.prompt, 10, {}, [&](std::int32_t) { return ++calls < 3; }));
+  ASSERT_TRUE(
+      generator->generate(writer.model->stream(), writer.prompt, 10, {}, [&](std::int32_t) { return ++calls < 3; }));
   EXPECT_EQ(calls, 3);
 }
 

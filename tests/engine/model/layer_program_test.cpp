@@ -58,8 +58,13 @@ StepResult step_on(kernels::Device& device, const Golden& golden, Precision prec
   result.loss = model.run_lane(0, microbatches, 1.0f / static_cast<float>(2 * golden.shape.rows()));
   model.reduce();
   result.gradients = all_gradients(model);
-  result.digests = model.update({.learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f,
-                                 .weight_decay = 0.1f, .bias_correction1 = 0.1f, .bias_correction2 = 0.05f});
+  result.digests = model.update({.learning_rate = 1e-3f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .epsilon = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .bias_correction1 = 0.1f,
+                                 .bias_correction2 = 0.05f});
   return result;
 }
 
@@ -156,8 +161,14 @@ TEST(Head, gradients_do_not_depend_on_how_rows_are_chunked) {
 
 // 6 operations a parameter of a matrix and token, and attention's 12 a layer, channel and pair of positions.
 TEST(LayerProgram, gpt2_small_costs_three_quarters_of_a_teraflop_for_a_thousand_tokens) {
-  const ModelLayout layout({.family = ModelFamily::gpt2, .layers = 12, .width = 768, .heads = 12, .kv_heads = 12,
-                            .hidden = 3072, .context = 1024, .vocabulary = 50257});
+  const ModelLayout layout({.family = ModelFamily::gpt2,
+                            .layers = 12,
+                            .width = 768,
+                            .heads = 12,
+                            .kv_heads = 12,
+                            .hidden = 3072,
+                            .context = 1024,
+                            .vocabulary = 50257});
   const auto device = kernels::cpu::make_cpu_device(1);
   double flops = 0.0;
   for (std::uint32_t i = 0; i < layout.layer_count(); ++i) {

@@ -49,7 +49,9 @@ WholeModel::WholeModel(kernels::Device& device, const ModelConfig& config, const
   allocate_activations();
 }
 
-WholeModel::~WholeModel() { synchronize(); }
+WholeModel::~WholeModel() {
+  synchronize();
+}
 
 View WholeModel::allocate(DType dtype, std::int64_t count) {
   if (count == 0) return {{}, dtype, 0};
@@ -100,8 +102,10 @@ void WholeModel::allocate_activations() {
 
 void WholeModel::publish() {
   for (std::size_t g = 0; g < state_.size(); ++g) {
-    if (options_.precision == Precision::float32) device_.ops().copy(*stream_, weights_[g], state_[g].master);
-    else device_.ops().convert(*stream_, weights_[g], state_[g].master);
+    if (options_.precision == Precision::float32)
+      device_.ops().copy(*stream_, weights_[g], state_[g].master);
+    else
+      device_.ops().convert(*stream_, weights_[g], state_[g].master);
   }
   synchronize();
 }
@@ -149,21 +153,30 @@ void WholeModel::load(const Microbatch& microbatch) {
 
 void WholeModel::forward() {
   for (std::size_t i = 0; i < activations_.size(); ++i) {
-    programs_[i]->forward(*stream_, {.weights = &weights_, .tokens = tokens_,
-                                     .in = i == 0 ? View{} : activations_[i - 1], .out = activations_[i],
-                                     .saved = saved_[i], .workspace = workspace_});
+    programs_[i]->forward(*stream_, {.weights = &weights_,
+                                     .tokens = tokens_,
+                                     .in = i == 0 ? View{} : activations_[i - 1],
+                                     .out = activations_[i],
+                                     .saved = saved_[i],
+                                     .workspace = workspace_});
   }
 }
 
 float WholeModel::backward(const LaneGradients& gradients, bool accumulate, float loss_scale) {
   for (std::size_t i = programs_.size(); i-- > 0;) {
     const bool head = i + 1 == programs_.size();
-    programs_[i]->backward(*stream_, {.weights = &weights_, .gradients = &gradients[i], .accumulate = accumulate,
-                                      .tokens = tokens_, .targets = targets_,
+    programs_[i]->backward(*stream_, {.weights = &weights_,
+                                      .gradients = &gradients[i],
+                                      .accumulate = accumulate,
+                                      .tokens = tokens_,
+                                      .targets = targets_,
                                       .in = i == 0 ? View{} : activations_[i - 1],
                                       .grad_out = head ? View{} : grads_[(i + 1) % 2],
-                                      .grad_in = i == 0 ? View{} : grads_[i % 2], .saved = saved_[i],
-                                      .workspace = workspace_, .loss = loss_, .loss_scale = loss_scale});
+                                      .grad_in = i == 0 ? View{} : grads_[i % 2],
+                                      .saved = saved_[i],
+                                      .workspace = workspace_,
+                                      .loss = loss_,
+                                      .loss_scale = loss_scale});
   }
   return to_host(loss_).front();
 }
@@ -249,14 +262,18 @@ std::vector<float> WholeModel::to_host(const View& view) {
   return values;
 }
 
-std::vector<float> WholeModel::reduced_gradient(GroupId group) { return to_host(reduced_.at(group.value)); }
+std::vector<float> WholeModel::reduced_gradient(GroupId group) {
+  return to_host(reduced_.at(group.value));
+}
 
 std::vector<float> WholeModel::reduced_gradient(std::string_view parameter) {
   const Parameter& p = layout_.parameter(parameter);
   return to_host(reduced_.at(p.group.value).slice(p.offset, p.count()));
 }
 
-std::vector<float> WholeModel::master(GroupId group) { return to_host(state_.at(group.value).master); }
+std::vector<float> WholeModel::master(GroupId group) {
+  return to_host(state_.at(group.value).master);
+}
 
 double WholeModel::flops_per_microbatch() const {
   double total = 0.0;

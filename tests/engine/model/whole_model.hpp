@@ -98,7 +98,7 @@ class WholeModel {
   kernels::View digests_;                 // (shards, 16) bytes
   kernels::View norms_;                   // (shards, 8) bytes: float64
 
-  kernels::View tokens_, targets_;         // (rows) int32
+  kernels::View tokens_, targets_;          // (rows) int32
   std::vector<kernels::View> activations_;  // by layer but the head: its output, (rows, width) T
   std::vector<kernels::View> saved_;        // by layer
   kernels::View grads_[2];                  // (rows, width) T, taking turns
