@@ -24,7 +24,9 @@ class Carrier {
   virtual void read_some(std::span<std::byte> into, std::vector<FileDescriptor>& descriptors, Done done) = 0;
   // Descriptors go with the first byte.
   virtual void write_some(std::span<const std::byte> bytes, std::span<const FileDescriptor> descriptors, Done done) = 0;
-  // Operations under way end with an error.
+  // The peer reads what was written, then the end. Reading goes on.
+  virtual void finish_writing() = 0;
+  // Operations under way end with an error. Over TCP, what the peer has not read yet may be lost.
   virtual void close() = 0;
   virtual bool carries_descriptors() const = 0;
 };

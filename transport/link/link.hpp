@@ -24,7 +24,7 @@ struct LinkOptions {
 
   Duration ping_interval;
   Duration ping_deadline;
-  Duration linger = milliseconds(200);  // close() waits so long for queued frames to leave
+  Duration linger = milliseconds(200);  // close() waits so long for the peer to read what is queued
   std::size_t frame_cap_bytes = kDefaultFrameCapBytes;
   std::size_t queue_cap_bytes = 64 * kMiB;  // frames accepted by send() and not yet written
   std::size_t queue_cap_frames = 4096;
@@ -56,7 +56,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // wait for on_drained, or close. Error{fail_link}: the link is down, or the frame breaks its caps. Never blocks.
   virtual Result<void> send(Frame frame, std::vector<FileDescriptor> descriptors = {}) = 0;
   virtual void pong(std::uint64_t id) = 0;
-  // Frames already taken still leave, within `linger`; then on_down(cancelled: why).
+  // Frames already taken still leave; on_down(cancelled: why) when the peer has read them and closed, or after `linger`.
   virtual void close(std::string why) = 0;
 
   virtual const LinkPeer& peer() const = 0;

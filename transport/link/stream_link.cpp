@@ -150,7 +150,7 @@ bool StreamLink::take_batch() {
 void StreamLink::write_next() {
   if (state_ == State::down) return;
   if (batch_.frame_count == 0 && !take_batch()) {
-    if (state_ == State::closing) go_down(why_);
+    if (state_ == State::closing) carrier_->finish_writing();
     return;
   }
   const std::span<const FileDescriptor> descriptors =
@@ -278,6 +278,8 @@ void StreamLink::on_ping_timer() {
 
 // ---- the end
 
+// The end comes from the reader, when the peer has read all and closed, or from the timer. Closing a TCP socket at once
+// would answer the peer's next ping with a reset, and with it goes what TCP has yet to transmit.
 void StreamLink::begin_linger(Error why) {
   bool idle = false;
   {
@@ -287,7 +289,7 @@ void StreamLink::begin_linger(Error why) {
     why_ = std::move(why);
     idle = !write_posted_;
   }
-  if (idle) return go_down(why_);
+  if (idle) carrier_->finish_writing();
   linger_timer_.expires_after(to_chrono(options_.linger));
   linger_timer_.async_wait([me = self()](const ErrorCode& error) {
     if (!error) me->go_down(me->why_);

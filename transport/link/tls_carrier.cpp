@@ -37,6 +37,11 @@ class AsioTlsCarrier final : public TlsCarrier {
     stream_.async_write_some(asio::buffer(bytes.data(), bytes.size()), std::move(done));
   }
 
+  void finish_writing() override {
+    ErrorCode ignored;
+    stream_.lowest_layer().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  }
+
   void close() override {
     ErrorCode ignored;
     stream_.lowest_layer().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);

@@ -104,6 +104,11 @@ class UnixCarrier final : public Carrier {
     });
   }
 
+  void finish_writing() override {
+    ErrorCode ignored;
+    socket_.shutdown(Socket::shutdown_send, ignored);
+  }
+
   void close() override {
     ErrorCode ignored;
     socket_.shutdown(Socket::shutdown_both, ignored);
