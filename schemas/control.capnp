@@ -88,6 +88,8 @@ struct StartRanks {
   ranks @1 :List(UInt32);            # this node's
   threads @2 :UInt32;                # compute threads of each
   ucxOnly @3 :Bool;                  # --transport ucx
+  lineage @4 :UInt64;
+  generation @5 :Record.Generation;  # to be prepared next: a rank opens its endpoints for it before it says hello
 }
 
 struct RankUp {
@@ -190,10 +192,11 @@ struct NeedSegments {
   stateBytes @1 :UInt64;             # committed state: outlives the rank process
 }
 
-# Descriptors beside the frame, in this order: ring segment; own state; then one arena for each rank of `ranks`.
+# Memory of a generation, as descriptors beside frames; a frame holds eight at most, so it comes in parts.
 struct Segments {
-  ranks @0 :List(UInt32);            # of this node and job, ascending
-  arenaBytes @1 :List(UInt64);       # likewise
+  ranks @0 :List(UInt32);            # all of this node and job, ascending: one arena each
+  leads @1 :Bool;                    # the first two descriptors are the ring segment and the rank's own state
+  arenas @2 :List(UInt32);           # then the arenas of these
 }
 
 struct Submit {

@@ -113,6 +113,13 @@ class Compiler {
     }
   }
 
+  // The stage before frees its slot only at its own backward, which comes after this stage's.
+  std::uint32_t input_slot(const PipelineTask& task) const {
+    const std::uint32_t s = task.stage.value;
+    if (s == 0 || plan_.rank_of({s - 1}, lane_of(task.microbatch)) != out_.rank) return kOwnSlot;
+    return states_[s - 1].slot_of[task.microbatch];
+  }
+
   void forward(const PipelineTask& task) {
     const std::uint32_t s = task.stage.value;
     StageWork& stage = work(task.stage);
@@ -130,7 +137,9 @@ class Compiler {
     }
     for (std::uint32_t l = stage.layers.first; l < stage.layers.end; ++l) {
       fetch({l});
-      push(base, Opcode::forward).layer = {l};
+      Instruction& i = push(base, Opcode::forward);
+      i.layer = {l};
+      i.source = input_slot(task);
     }
     if (s + 1 < plan_.stages.size()) {
       const RankId to = plan_.rank_of({s + 1}, lane_of(task.microbatch));
@@ -157,6 +166,7 @@ class Compiler {
       i.layer = {l};
       i.buffer = lane_step.buffer;
       i.accumulate = task.microbatch % per_lane_ != 0;
+      i.source = input_slot(task);
       if (lane_ends) finish_lane(base, {l}, lane_step);
     }
     if (s > 0) {
@@ -236,6 +246,22 @@ std::vector<RankId> ranks_using(const Plan& plan, const ParameterGroup& group) {
     for (const RankId r : plan.ranks_of_layer(use)) ranks.insert(r);
   }
   return {ranks.begin(), ranks.end()};
+}
+
+std::uint64_t most_lent_messages(const Plan& plan, const ModelLayout& layout, const JobConfig& job) {
+  std::uint64_t partials = 0;  // the most of any layer and rank
+  for (const StagePlan& stage : plan.stages) {
+    const LaneTree tree(plan.lanes);
+    for (const CellBlock& block : stage.blocks) {
+      partials = std::max<std::uint64_t>(partials, tree.maximal_subtrees(block.lanes.first, block.lanes.end).size());
+    }
+  }
+  std::uint64_t uses = 1;
+  for (const ParameterGroup& group : layout.groups()) uses = std::max<std::uint64_t>(uses, group.uses.size());
+  const std::uint64_t shards = layout.shards().size();
+  const std::uint64_t microbatches = plan.lanes * static_cast<std::uint64_t>(job.batch.microbatches_per_lane());
+  // A step's partial sums, the weights of this version and the next, boundary tensors both ways, votes.
+  return shards * (uses * partials + 2) + 2 * plan.stages.size() * microbatches + 16;
 }
 
 }  // namespace kintsugi

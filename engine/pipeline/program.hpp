@@ -25,6 +25,8 @@ enum class Opcode : std::uint8_t {
   reduce_group,         // group: finish the trees of the shards this rank is primary of
 };
 
+constexpr std::uint32_t kOwnSlot = UINT32_MAX;
+
 struct Instruction {
   Opcode op = Opcode::forward;
   bool accumulate = false;
@@ -35,7 +37,9 @@ struct Instruction {
   std::uint32_t microbatch = 0;  // of the step
   std::uint32_t slot = 0;        // of activations, within (rank, stage)
   std::uint32_t buffer = 0;      // of gradients, within (rank, stage)
-  std::uint32_t source = 0;      // the buffer added into `buffer`
+  // merge_lanes: the buffer added into `buffer`. forward and backward of a stage's first layer: the slot of the stage
+  // before that holds the input, where this rank made it; else kOwnSlot.
+  std::uint32_t source = 0;
   TreeNode node;
   bool operator==(const Instruction&) const = default;
 };
@@ -74,5 +78,9 @@ RankProgram compile_program(const Plan& plan, const ModelLayout& layout, const J
 std::vector<Partial> partials_of_layer(const Plan& plan, LayerId layer);
 // Ranks that use `group`, ascending: those that need its published weights.
 std::vector<RankId> ranks_using(const Plan& plan, const ParameterGroup& group);
+
+// A bound on the messages that one rank may have lent to another and not got back yet: what carriers size queues by, so
+// that no send waits for a receiver that waits for us.
+std::uint64_t most_lent_messages(const Plan& plan, const ModelLayout& layout, const JobConfig& job);
 
 }  // namespace kintsugi

@@ -1,0 +1,176 @@
+#include "actors/rank.hpp"
+
+#include <caf/event_based_actor.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "kernels/cpu/cpu_device.hpp"
+#include "kernels/cpu/peak.hpp"
+#include "transport/link/link_service.hpp"
+
+namespace kintsugi::actors {
+
+namespace {
+
+struct RankParts {
+  RankIdentity identity;
+  std::string kernel_variant;
+  std::shared_ptr<CancelSwitch> cancel;
+  std::vector<std::byte> ucx_address;
+  std::function<caf::actor(caf::actor rank)> make_stage;
+  Event done;  // signalled when the process may end
+  Logger logger;
+};
+
+// Owns the link to the node and answers its pings, so that a rank whose event side is stuck is noticed. Everything that may
+// block is the stage's.
+class RankActor final : public caf::event_based_actor {
+ public:
+  RankActor(caf::actor_config& config, std::shared_ptr<RankParts> parts)
+      : caf::event_based_actor(config), parts_(std::move(*parts)) {}
+
+  const char* name() const override { return "rank"; }
+
+  caf::behavior make_behavior() override {
+    stage_ = parts_.make_stage(this);
+    monitor(stage_);
+    set_down_handler([this](caf::down_msg& down) { finish("the stage ended: " + to_string(down.reason)); });
+    return {
+        [this](const LinkUp& up) {
+          link_ = up.link;
+          say_hello();
+        },
+        [this](const LinkFrame& m) { on_frame(m); },
+        [](const LinkPing& ping) { ping.link->pong(ping.id); },
+        [this](const LinkDown& m) { finish("the node is gone: " + m.why.message); },
+        [this](const StageFrame& m) { to_node(std::move(*m.frame)); },
+        [this](const StageFailed& m) { on_failure(m.error); },
+    };
+  }
+
+  void on_exit() override {
+    stage_ = nullptr;
+    link_ = nullptr;
+  }
+
+ private:
+  void say_hello() {
+    to_node(make_frame([&](schemas::Message::Builder m) {
+      auto up = m.initRankUp();
+      up.setJob(parts_.identity.job.value);
+      up.setRank(parts_.identity.rank.value);
+      up.setPid(static_cast<std::uint32_t>(::getpid()));
+      up.setIncarnation(parts_.identity.incarnation.value);
+      up.setUcxAddress({reinterpret_cast<const kj::byte*>(parts_.ucx_address.data()), parts_.ucx_address.size()});
+      up.setKernelVariant(parts_.kernel_variant);
+    }));
+  }
+
+  void on_frame(const LinkFrame& m) {
+    const Result<void> read = guarded([&] {
+      switch (m.message.which()) {
+        case schemas::Message::PREPARE: return send(stage_, PrepareStage{m.message});
+        case schemas::Message::SEGMENTS: return send(stage_, StageSegments{m.message});
+        case schemas::Message::RESUME: return send(stage_, TrainStage{});
+        case schemas::Message::SAVE: return send(stage_, SaveStage{m.message.get().getSave().getDirectory().cStr()});
+        case schemas::Message::STOP: return finish(m.message.get().getStop().getWhy().cStr());
+        default: parts_.logger.warning("a message that no rank understands", {{"kind", std::int64_t{m.message.which()}}});
+      }
+    });
+    if (!read) finish(read.error().message);
+  }
+
+  void on_failure(const Error& error) {
+    // A cancelled run was told to end: no news for the node.
+    if (parts_.cancel->reason()) return;
+    parts_.logger.error("the rank failed", {{"why", error.message}});
+    to_node(make_frame([&](schemas::Message::Builder m) {
+      auto failed = m.initFailed();
+      failed.setJob(parts_.identity.job.value);
+      failed.setRank(parts_.identity.rank.value);
+      failed.setAction(static_cast<std::uint8_t>(error.action));
+      failed.setMessage(error.message);
+    }));
+  }
+
+  void to_node(transport::Frame frame) {
+    if (!link_) return;
+    if (const Result<void> sent = link_->send(std::move(frame)); !sent) finish(sent.error().message);
+  }
+
+  void finish(const std::string& why) {
+    parts_.logger.info("the rank ends", {{"why", why}});
+    parts_.cancel->cancel({ErrorAction::cancelled, why});
+    parts_.done.signal();
+  }
+
+  RankParts parts_;
+  caf::actor stage_;
+  std::shared_ptr<transport::Link> link_;
+};
+
+// What a rank may take to leave after it was told to.
+constexpr Duration kExitGrace = milliseconds(500);
+
+// No actor, library or destructor may keep the process: the node owns all memory that matters.
+[[noreturn]] void leave(int code) {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace
+
+int run_rank_process(const RankProcessOptions& options) {
+  // The node owns this process: it dies with it, and a terminal's Ctrl-C is the supervisor's to handle.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+  const SteadyClock clock;
+  const RankIdentity& id = options.identity;
+  const std::unique_ptr<kernels::Device> device = kernels::cpu::make_cpu_device(id.threads);
+  auto context = transport::ucx::UcxContext::create("");
+  if (!context) {
+    options.logger.error("cannot open UCX", {{"why", context.error().message}});
+    return 1;
+  }
+  auto ucx = transport::ucx::UcxCarrier::open({id.rank, id.fence}, *context);
+  if (!ucx) {
+    options.logger.error("cannot open UCX", {{"why", ucx.error().message}});
+    return 1;
+  }
+
+  caf::actor_system_config config = make_system_config();
+  caf::actor_system system(config);
+  auto parts = std::make_shared<RankParts>();
+  parts->identity = id;
+  parts->kernel_variant = device->traits().kernel_variant;
+  parts->cancel = std::make_shared<CancelSwitch>();
+  parts->ucx_address = (*ucx)->address();
+  parts->logger = options.logger;
+  const auto carrier = std::make_shared<std::unique_ptr<transport::ucx::UcxCarrier>>(std::move(*ucx));
+  parts->make_stage = [&system, &clock, carrier, id, device = device.get(), cancel = parts->cancel](caf::actor rank) {
+    return spawn_stage(system, {id, device, &clock, cancel, std::move(*carrier),
+                                [threads = id.threads] { return kernels::cpu::measure_fma_peak(threads); }, std::move(rank)});
+  };
+  const Event done = parts->done;
+  const caf::actor rank = system.spawn<RankActor>(parts);
+  transport::LinkService links(options.logger);
+  auto link = links.adopt_unix(FileDescriptor(options.socket), {"node", {}}, link_options(), callbacks_to(rank));
+  if (!link) {
+    options.logger.error("cannot speak to the node", {{"why", link.error().message}});
+    leave(1);
+  }
+  caf::anon_send(rank, LinkUp{*link});
+  static_cast<void>(done.wait(kNoDeadline).ok());
+  (*link)->close("the rank ends");
+  // The stage notices the cancellation by itself; frames already queued leave meanwhile.
+  static_cast<void>(Event().wait(clock.now() + (parts->cancel->reason() ? milliseconds(50) : kExitGrace)).ok());
+  leave(0);
+}
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,75 @@
+// Carries out a rank's instruction list: forward, backward and the movement between stages, up to the reduced gradients
+// of the shards this rank is primary of. Everything is enqueued on one stream; the calling thread waits for nothing.
+#pragma once
+
+#include <memory>
+
+#include "engine/data/prefetcher.hpp"
+#include "engine/pipeline/communicator.hpp"
+#include "engine/pipeline/rank_memory.hpp"
+
+namespace kintsugi {
+
+// What the executor has done, counted as it was enqueued.
+struct WorkCount {
+  std::uint64_t microbatches = 0;  // (stage, microbatch) forward and backward
+  double flops = 0;
+};
+
+class Executor {
+ public:
+  struct Parts {
+    const Plan& plan;
+    const ModelLayout& layout;
+    const JobConfig& job;
+    const RankProgram& program;
+    const RankMemory& memory;
+    LayerPrograms& layers;
+    kernels::Device& device;
+    kernels::Stream& stream;
+    Communicator& communicator;
+    // Of the microbatches of the first and last stage that this rank works, in its order; null where it works none.
+    Prefetcher* tokens;
+    Prefetcher* targets;
+  };
+
+  explicit Executor(const Parts& parts);
+
+  // Enqueues step `step`, from committed state step - 1. Before it, the outbox of the step before was drained.
+  void enqueue_step(Step step);
+  // Enqueues the wait for all that this step lent to peers: after its record is held.
+  void drain_step();
+  const WorkCount& count() const { return count_; }
+
+ private:
+  void run(const Instruction& i);
+  void fetch_weights(GroupId group);
+  void load(const Instruction& i, Prefetcher& from, kernels::View into, bool targets);
+  void forward(const Instruction& i);
+  void backward(const Instruction& i);
+  void send_activation(const Instruction& i);
+  void receive_activation(const Instruction& i);
+  void send_gradient(const Instruction& i);
+  void receive_gradient(const Instruction& i);
+  void merge_lanes(const Instruction& i);
+  void send_partial(const Instruction& i);
+  void reduce_group(GroupId group);
+  void reduce_use(const Shard& shard, const ParameterGroup& group, std::size_t use, kernels::View out);
+
+  const StageMemory& stage(StageId id) const { return parts_.memory.stages.at(id); }
+  kernels::View stage_input(const Instruction& i) const;
+  kernels::View output_gradient(const Instruction& i) const;
+  transport::MessageKey key(transport::MessageKind kind, std::uint32_t item, std::uint32_t part) const;
+  const GroupViews& gradients(const Instruction& i, std::uint32_t buffer) const;
+
+  const Parts parts_;
+  kernels::Ops& ops_;
+  const RankId self_;
+  const float loss_scale_;
+  Step step_;
+  Outbox sent_;                                           // partial sums and activations of the step
+  std::map<StageId, std::array<Outbox, 2>> gradients_sent_;  // by parity of the microbatch
+  WorkCount count_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,244 @@
+#include "engine/pipeline/trainer.hpp"
+
+#include <algorithm>
+
+#include "engine/model/initialise.hpp"
+
+namespace kintsugi {
+
+namespace collectives = transport::collectives;
+
+std::unique_ptr<RankBlueprint> RankBlueprint::make(const JobConfig& job, const Plan& plan, RankId rank,
+                                                   kernels::Ops& ops) {
+  auto b = std::make_unique<RankBlueprint>(RankBlueprint{job, ModelLayout(job.model), plan, {}, {}});
+  b->program = compile_program(plan, b->layout, job, rank);
+  b->layers = make_layer_programs(b->program, b->layout, job, ops);
+  const RankMemory sizes = lay_out_memory(b->program, b->layout, job, b->layers, {}, {});
+  b->arena_bytes = sizes.arena_bytes;
+  b->local_bytes = sizes.local_bytes;
+  b->state_bytes = ShardStates::segment_bytes(b->program, b->layout);
+  return b;
+}
+
+Trainer::Trainer(Parts parts) : parts_(std::move(parts)) {
+  const Plan& plan = parts_.blueprint->plan;
+  state_ = {plan.job, plan.lineage, plan.generation, {}, 0};
+}
+
+Trainer::~Trainer() {
+  cancel({ErrorAction::cancelled, "the trainer ends"});
+  stream_.reset();  // before what its work refers to
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::create(Parts parts) {
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
+  KINTSUGI_TRY(trainer->open_memory());
+  return trainer;
+}
+
+Result<void> Trainer::open_memory() {
+  RankBlueprint& b = *parts_.blueprint;
+  kernels::Device& device = parts_.device;
+  stream_ = device.create_stream();
+  const RankSegments& segments = parts_.segments;
+  KINTSUGI_ASSERT(segments.arena->view().bytes() >= b.arena_bytes && segments.state->view().bytes() >= b.state_bytes);
+  KINTSUGI_TRY_ASSIGN(local_, device.allocate(b.local_bytes));
+  memory_ = lay_out_memory(b.program, b.layout, b.job, b.layers, segments.arena->view().data, local_->view().data);
+  communicator_ = std::make_unique<Communicator>(device, *stream_, *parts_.peers, b.program.rank, parts_.clock,
+                                                 parts_.wait_limit);
+  shards_ = std::make_unique<ShardStates>(ShardStates::Parts{b.plan, b.layout, b.job, b.program, memory_, device, *stream_,
+                                                             *communicator_, segments.state_bytes, *segments.state,
+                                                             parts_.incarnation});
+  losses_.resize(b.program.microbatches);
+  return {};
+}
+
+namespace {
+
+// The microbatches of `stage` that this rank works, in the order of every schedule.
+std::vector<MicrobatchSlot> feed(const RankBlueprint& b, StageId stage) {
+  std::vector<MicrobatchSlot> work;
+  const LaneRange lanes = b.plan.lanes_of(stage, b.program.rank);
+  for (std::uint32_t lane = lanes.first; lane < lanes.end; ++lane) {
+    for (std::uint32_t m = 0; m < b.job.batch.microbatches_per_lane(); ++m) work.push_back({{lane}, m});
+  }
+  return work;
+}
+
+constexpr std::size_t kPrefetchDepth = 4;  // microbatches ready ahead of their use
+
+}  // namespace
+
+Result<void> Trainer::open_data() {
+  const RankBlueprint& b = *parts_.blueprint;
+  const StageId last{static_cast<std::uint32_t>(b.plan.stages.size() - 1)};
+  std::vector<MicrobatchSlot> inputs = feed(b, {0});
+  std::vector<MicrobatchSlot> targets = feed(b, last);
+  if (inputs.empty() && targets.empty()) return {};
+  KINTSUGI_TRY_ASSIGN(auto file, TokenFile::open(b.job.data.train, b.job.data.tokens));
+  KINTSUGI_TRY_ASSIGN(BatchReader reader,
+                      BatchReader::make(std::move(file), b.job.batch, b.job.data.seed, b.job.model.vocabulary));
+  const auto source = std::make_shared<const BatchReader>(std::move(reader));
+  if (!inputs.empty()) tokens_ = std::make_unique<Prefetcher>(source, std::move(inputs), state_.step, kPrefetchDepth);
+  if (!targets.empty()) targets_ = std::make_unique<Prefetcher>(source, std::move(targets), state_.step, kPrefetchDepth);
+  return {};
+}
+
+Result<void> Trainer::initialise() {
+  KINTSUGI_TRY(shards_->create({0}, 0, [&](const Shard& shard, const ShardState& out) -> Result<void> {
+    initialise_shard(parts_.blueprint->layout, shard, out.master);
+    return {};
+  }));
+  return start({0}, 0);
+}
+
+Result<void> Trainer::load(const SavedState& saved) {
+  const RankBlueprint& b = *parts_.blueprint;
+  KINTSUGI_TRY(saved.check_job(job_identity(b.job)));
+  KINTSUGI_TRY(saved.check_shards(b.layout.shards()));
+  const StatePosition& at = saved.manifest().position;
+  KINTSUGI_TRY(shards_->create(at.step, at.updates, [&](const Shard& shard, const ShardState& out) {
+    return saved.read_shard(shard.id, out);
+  }));
+  return start(at.step, at.updates);
+}
+
+Result<void> Trainer::start(Step step, std::uint64_t updates) {
+  RankBlueprint& b = *parts_.blueprint;
+  state_.step = step;
+  state_.updates = updates;
+  KINTSUGI_TRY(open_data());
+  executor_ = std::make_unique<Executor>(Executor::Parts{b.plan, b.layout, b.job, b.program, memory_, b.layers,
+                                                         parts_.device, *stream_, *communicator_, tokens_.get(),
+                                                         targets_.get()});
+  shards_->enqueue_convert();
+  return wait_for_stream();
+}
+
+// Every wait inside the stream has its own deadline, so the host needs none.
+Result<void> Trainer::wait_for_stream() { return stream_->record().wait(kNoDeadline); }
+
+Result<void> Trainer::run(Step last, const std::function<void(const DecisionRecord&, double)>& on_step) {
+  shards_->enqueue_publish(state_.step);
+  while (state_.step < last) {
+    const Instant began = parts_.clock.now();
+    record_.reset();
+    executor_->enqueue_step({state_.step.value + 1});
+    shards_->enqueue_norms();
+    enqueue_vote();
+    KINTSUGI_TRY(wait_for_stream());
+    KINTSUGI_ASSERT(record_.has_value());
+    state_ = advance(state_, *record_);
+    executor_->drain_step();
+    shards_->enqueue_drain();
+    shards_->enqueue_apply(*record_);
+    shards_->enqueue_publish(state_.step);
+    const double seconds = (parts_.clock.now() - began).seconds();
+    step_seconds_ += seconds;
+    ++steps_run_;
+    if (parts_.blueprint->program.rank.value == 0) on_step(*record_, seconds);
+  }
+  // Nobody leaves before everybody has what it lent: a final gather of weights is not needed, so peers only release.
+  enqueue_closing_vote();
+  return wait_for_stream();
+}
+
+Contribution Trainer::contribution() const {
+  const RankBlueprint& b = *parts_.blueprint;
+  Contribution own;
+  own.shards = shards_->votes();
+  const std::uint32_t per_lane = static_cast<std::uint32_t>(b.job.batch.microbatches_per_lane());
+  const StageId last{static_cast<std::uint32_t>(b.plan.stages.size() - 1)};
+  const LaneRange lanes = b.plan.lanes_of(last, b.program.rank);
+  for (std::uint32_t lane = lanes.first; lane < lanes.end; ++lane) {
+    double sum = 0;
+    for (std::uint32_t m = 0; m < per_lane; ++m) sum += losses_[lane * per_lane + m];
+    own.lanes.push_back({{lane}, sum});
+  }
+  return own;
+}
+
+Result<std::vector<std::byte>> Trainer::vote(
+    std::uint32_t phase, const Contribution& own,
+    const std::function<Result<std::vector<std::byte>>(const Contribution&)>& decide) {
+  collectives::Vote ballot{{state_.step.value + 1}, phase, {}, {}};
+  ballot.merge = [](std::span<const std::byte> a, std::span<const std::byte> b) -> Result<collectives::Bytes> {
+    KINTSUGI_TRY_ASSIGN(Contribution left, decode_contribution(a));
+    KINTSUGI_TRY_ASSIGN(const Contribution right, decode_contribution(b));
+    return encode_contribution(merge(std::move(left), right));
+  };
+  ballot.decide = [&](std::span<const std::byte> all) -> Result<collectives::Bytes> {
+    KINTSUGI_TRY_ASSIGN(const Contribution contribution, decode_contribution(all));
+    return decide(contribution);
+  };
+  std::vector<RankId> ranks;
+  for (std::uint32_t r = 0; r < parts_.blueprint->plan.rank_count(); ++r) ranks.push_back({r});
+  return collectives::vote(communicator_->peers(), collectives::ControlTree(std::move(ranks)),
+                           parts_.blueprint->program.rank, encode_contribution(own), ballot, communicator_->deadline());
+}
+
+namespace {
+constexpr std::uint32_t kStepPhase = 0;
+constexpr std::uint32_t kClosingPhase = 1;
+}  // namespace
+
+void Trainer::enqueue_vote() {
+  parts_.device.copy_to_host(*stream_, losses_.data(), memory_.losses);
+  stream_->enqueue("vote", [this]() -> Result<void> {
+    const RankBlueprint& b = *parts_.blueprint;
+    const auto decide = [&](const Contribution& all) -> Result<std::vector<std::byte>> {
+      const auto shard_count = static_cast<std::uint32_t>(b.layout.shards().size());
+      KINTSUGI_TRY_ASSIGN(const DecisionRecord record, decide_step(state_, b.job, shard_count, all));
+      return encode_record(record);
+    };
+    KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, vote(kStepPhase, contribution(), decide));
+    KINTSUGI_TRY_ASSIGN(record_, decode_record(bytes));
+    return {};
+  });
+}
+
+void Trainer::enqueue_closing_vote() {
+  stream_->enqueue("closing vote", [this]() -> Result<void> {
+    const RankBlueprint& b = *parts_.blueprint;
+    const auto decide = [&](const Contribution& all) -> Result<std::vector<std::byte>> {
+      const auto shard_count = static_cast<std::uint32_t>(b.layout.shards().size());
+      KINTSUGI_TRY_ASSIGN(const Digest digest, digest_of_contribution(state_, b.job, shard_count, all));
+      const auto bytes = std::as_bytes(std::span(&digest, 1));
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    };
+    KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, vote(kClosingPhase, contribution(), decide));
+    if (bytes.size() != sizeof(Digest)) {
+      return Error{ErrorAction::end_generation, "the closing vote gave no digest of the state"};
+    }
+    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(&final_digest_, 1)).begin());
+    return {};
+  });
+}
+
+void Trainer::cancel(const Error& why) {
+  parts_.peers->cancel(why);
+  // A feeder that waits for data ends with `cancelled`, too; a dead disk is left behind.
+  const Instant soon = parts_.clock.now() + milliseconds(100);
+  if (tokens_) static_cast<void>(tokens_->stop(soon).ok());
+  if (targets_) static_cast<void>(targets_->stop(soon).ok());
+}
+
+StatePosition Trainer::position() const {
+  const RankBlueprint& b = *parts_.blueprint;
+  return {job_identity(b.job), state_.step, state_.updates,
+          state_.step.value * static_cast<std::uint64_t>(b.job.batch.sequences)};
+}
+
+Trainer::Account Trainer::account() const {
+  Account a;
+  a.cells = parts_.blueprint->plan.cells_of(parts_.blueprint->program.rank) * steps_run_;
+  if (executor_) a.work = executor_->count();
+  a.wait_seconds = communicator_->wait_seconds();
+  a.busy_seconds = std::max(0.0, step_seconds_ - a.wait_seconds);
+  a.parameter_bytes = memory_.parameter_bytes;
+  a.state_bytes = shards_->state_bytes();
+  a.traffic = parts_.peers->traffic();
+  return a;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,116 @@
+#include "engine/pipeline/program.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "tests/engine/plan/plan_cases.hpp"
+
+namespace kintsugi {
+namespace {
+
+using testing::plan_for;
+using testing::small_job;
+
+TEST(Program, the_ranks_together_run_every_layer_of_every_microbatch_forward_and_backward_once) {
+  const JobConfig job = small_job(4, 8, 2, 3);
+  const ModelLayout layout(job.model);
+  for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
+    const Plan plan = plan_for(job, ranks);
+    std::map<std::pair<std::uint32_t, std::uint32_t>, int> forward, backward;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+        if (i.op == Opcode::forward) ++forward[{i.layer.value, i.microbatch}];
+        if (i.op == Opcode::backward) ++backward[{i.layer.value, i.microbatch}];
+      }
+    }
+    EXPECT_EQ(forward.size(), layout.layer_count() * 24U);
+    EXPECT_EQ(backward.size(), layout.layer_count() * 24U);
+    for (const auto& [what, times] : forward) EXPECT_EQ(times, 1);
+    for (const auto& [what, times] : backward) EXPECT_EQ(times, 1);
+  }
+}
+
+TEST(Program, sends_and_receives_pair_up) {
+  const JobConfig job = small_job(4, 6, 4, 2);
+  const ModelLayout layout(job.model);
+  for (std::uint32_t ranks = 1; ranks <= 12; ++ranks) {
+    const Plan plan = plan_for(job, ranks);
+    std::multiset<std::tuple<Opcode, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>> sent, received;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+        const std::uint32_t s = i.stage.value, m = i.microbatch, p = i.peer.value;
+        if (i.op == Opcode::send_activation) sent.emplace(i.op, s, m, r, p);
+        if (i.op == Opcode::send_gradient) sent.emplace(i.op, s - 1, m, r, p);
+        if (i.op == Opcode::receive_activation) received.emplace(Opcode::send_activation, s - 1, m, p, r);
+        if (i.op == Opcode::receive_gradient) received.emplace(Opcode::send_gradient, s, m, p, r);
+      }
+    }
+    EXPECT_EQ(sent, received);
+  }
+}
+
+TEST(Program, partial_sums_follow_the_lane_tree_and_few_are_alive_at_once) {
+  for (const std::int64_t lanes : {1, 2, 5, 8, 13}) {
+    const JobConfig job = small_job(2, lanes, 1, 2);
+    const ModelLayout layout(job.model);
+    for (std::uint32_t ranks = 1; ranks <= lanes; ++ranks) {
+      const Plan plan = plan_for(job, ranks);
+      std::vector<TreeNode> nodes;
+      for (const Partial& p : partials_of_layer(plan, {1})) nodes.push_back(p.node);
+      EXPECT_NO_FATAL_FAILURE(static_cast<void>(LaneTree(plan.lanes).merges_after(nodes)));
+      for (std::uint32_t r = 0; r < ranks; ++r) {
+        const RankProgram program = compile_program(plan, layout, job, {r});
+        const std::uint32_t count = program.stages[0].lanes.count();
+        // A run of lanes that starts anywhere climbs the tree and comes down again: at most twice the logarithm.
+        EXPECT_LE(program.stages[0].gradient_buffers, 2 * static_cast<std::uint32_t>(std::bit_width(count)));
+        if (program.stages[0].lanes.first == 0) {
+          EXPECT_LE(program.stages[0].gradient_buffers, static_cast<std::uint32_t>(std::bit_width(count)));
+        }
+      }
+    }
+  }
+}
+
+// Replays the buffers symbolically: every sent partial is the canonical sum of its lanes, in order.
+TEST(Program, what_is_sent_is_the_canonical_sum_of_its_node) {
+  const JobConfig job = small_job(2, 13, 1, 2);
+  const ModelLayout layout(job.model);
+  const LaneTree tree(13);
+  const auto canonical = [&](const auto& self, TreeNode n) -> std::string {
+    if (n.count == 1) return std::to_string(2 * n.first) + "," + std::to_string(2 * n.first + 1);
+    return "(" + self(self, tree.left(n)) + "+" + self(self, tree.right(n)) + ")";
+  };
+  for (std::uint32_t ranks = 1; ranks <= 13; ++ranks) {
+    const Plan plan = plan_for(job, ranks);
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      std::map<std::uint32_t, std::string> buffers;
+      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+        if (i.layer.value != 1) continue;
+        std::string& sum = buffers[i.buffer];
+        if (i.op == Opcode::backward) sum = i.accumulate ? sum + "," + std::to_string(i.microbatch) : std::to_string(i.microbatch);
+        if (i.op == Opcode::merge_lanes) sum = "(" + sum + "+" + buffers[i.source] + ")";
+        if (i.op != Opcode::send_partial) continue;
+        EXPECT_EQ(sum, canonical(canonical, i.node));
+      }
+    }
+  }
+}
+
+TEST(Program, a_tied_table_is_fetched_once_and_reduced_after_both_uses) {
+  const JobConfig job = small_job(4, 4, 2);
+  const ModelLayout layout(job.model);
+  const RankProgram program = compile_program(plan_for(job, 1), layout, job, {0});
+  int fetched = 0;
+  for (const Instruction& i : program.instructions) fetched += i.op == Opcode::fetch_weights && i.group.value == 0 ? 1 : 0;
+  EXPECT_EQ(fetched, 1);
+  const auto last_backward = std::find_if(program.instructions.rbegin(), program.instructions.rend(),
+                                          [](const Instruction& i) { return i.op == Opcode::backward; });
+  EXPECT_TRUE(std::all_of(program.instructions.rbegin(), last_backward, [](const Instruction& i) {
+    return i.op == Opcode::reduce_group || i.op == Opcode::send_partial || i.op == Opcode::merge_lanes;
+  }));
+}
+
+}  // namespace
+}  // namespace kintsugi

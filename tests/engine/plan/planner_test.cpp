@@ -1,0 +1,99 @@
+#include "engine/plan/planner.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "tests/engine/plan/plan_cases.hpp"
+
+namespace kintsugi {
+namespace {
+
+using testing::plan_for;
+using testing::small_job;
+
+TEST(Planner, a_balanced_partition_has_the_least_maximum_of_all_cuts) {
+  const std::vector<double> costs = {5, 1, 1, 1, 8, 2, 2};
+  for (std::uint32_t parts = 1; parts <= costs.size(); ++parts) {
+    const std::vector<std::uint32_t> ends = balanced_partition(costs, parts);
+    ASSERT_EQ(ends.size(), parts);
+    EXPECT_EQ(ends.back(), costs.size());
+    double most = 0;
+    std::uint32_t first = 0;
+    for (const std::uint32_t end : ends) {
+      ASSERT_GT(end, first);
+      most = std::max(most, std::accumulate(costs.begin() + first, costs.begin() + end, 0.0));
+      first = end;
+    }
+    // Every other cut, as a bit mask of boundaries.
+    for (unsigned mask = 0; mask < (1U << (costs.size() - 1)); ++mask) {
+      if (static_cast<std::uint32_t>(std::popcount(mask)) + 1 != parts) continue;
+      double worst = 0, sum = 0;
+      for (std::size_t i = 0; i < costs.size(); ++i) {
+        sum += costs[i];
+        if (i + 1 == costs.size() || (mask >> i & 1U) != 0) {
+          worst = std::max(worst, sum);
+          sum = 0;
+        }
+      }
+      EXPECT_LE(most, worst);
+    }
+  }
+}
+
+TEST(Planner, every_cell_has_one_rank_every_shard_one_primary_that_uses_it_and_no_rank_is_idle) {
+  for (const std::int64_t stages : {1, 2, 3, 4}) {
+    for (const std::int64_t lanes : {1, 3, 8}) {
+      const JobConfig job = small_job(4, lanes, stages);
+      const ModelLayout layout(job.model);
+      for (std::uint32_t ranks = 1; ranks <= stages * lanes; ++ranks) {
+        const Plan plan = plan_for(job, ranks);
+        std::uint64_t cells = 0;
+        for (std::uint32_t r = 0; r < ranks; ++r) {
+          EXPECT_GT(plan.cells_of({r}), 0U) << ranks << " ranks " << stages << " stages " << lanes << " lanes";
+          cells += plan.cells_of({r});
+        }
+        EXPECT_EQ(cells, static_cast<std::uint64_t>(stages * lanes));
+        ASSERT_EQ(plan.shard_primaries.size(), layout.shards().size());
+        for (const Shard& shard : layout.shards()) {
+          std::vector<RankId> users;
+          for (const LayerId use : layout.group(shard.group).uses) {
+            for (const RankId r : plan.ranks_of_layer(use)) users.push_back(r);
+          }
+          EXPECT_NE(std::find(users.begin(), users.end(), plan.shard_primaries[shard.id.value]), users.end());
+        }
+        EXPECT_EQ(plan.stages.front().layers.first, 0U);
+        EXPECT_EQ(plan.stages.back().layers.end, layout.layer_count());
+      }
+    }
+  }
+}
+
+TEST(Planner, cells_are_cut_evenly_where_whole_stages_would_leave_ranks_waiting) {
+  const Plan plan = plan_for(small_job(4, 8, 2), 3);  // whole stages: 8 + 4 + 4; an even cut: at most 6
+  std::uint64_t most = 0;
+  for (std::uint32_t r = 0; r < 3; ++r) most = std::max(most, plan.cells_of({r}));
+  EXPECT_LE(most, 6U);
+  EXPECT_NE(plan.reason.find("cells cut evenly"), std::string::npos);
+}
+
+TEST(Planner, more_ranks_than_cells_are_refused_with_what_to_do) {
+  const JobConfig job = small_job(2, 2, 1);
+  const PlanRequest request{{1}, {1}, {1, 1}, std::vector<NodeId>(3)};
+  const Result<Plan> plan = make_plan(request, job, ModelLayout(job.model));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().action, ErrorAction::tell_user);
+  EXPECT_NE(plan.error().message.find("at most 2 ranks"), std::string::npos) << plan.error().message;
+}
+
+TEST(Planner, the_same_request_gives_the_same_digest_and_another_generation_another) {
+  const JobConfig job = small_job(4, 8, 2);
+  Plan plan = plan_for(job, 5);
+  EXPECT_EQ(plan.digest(), plan_for(job, 5).digest());
+  const Digest before = plan.digest();
+  plan.generation.counter += 1;
+  EXPECT_NE(plan.digest(), before);
+}
+
+}  // namespace
+}  // namespace kintsugi
