@@ -1,0 +1,45 @@
+#include "actors/cluster_status.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace kintsugi::actors {
+
+std::string status_json(const std::map<NodeId, NodeEntry>& nodes, const std::vector<JobView>& jobs, std::uint32_t epoch,
+                        const std::string& version) {
+  using Json = nlohmann::ordered_json;
+  Json out = {{"version", version}, {"epoch", epoch}, {"nodes", Json::array()}, {"jobs", Json::array()}};
+  for (const auto& [id, n] : nodes) {
+    out["nodes"].push_back({{"node", id.value},
+                            {"host", n.hostname},
+                            {"address", n.link ? n.link->peer().address : ""},
+                            {"pid", n.pid},
+                            {"slots", n.slots},
+                            {"cores", n.cores},
+                            {"memory_bytes", n.memory_bytes},
+                            {"labels", n.labels},
+                            {"kernel_variant", n.kernel_variant},
+                            {"version", n.version},
+                            {"job", n.lease ? Json(n.lease->value) : Json(nullptr)}});
+  }
+  for (const JobView& j : jobs) {
+    Json ranks = Json::array();
+    for (std::size_t r = 0; r < j.ranks.size(); ++r) {
+      ranks.push_back({{"rank", r}, {"node", j.ranks[r].node.value}, {"pid", j.ranks[r].pid}});
+    }
+    out["jobs"].push_back({{"job", j.job.value},
+                           {"name", j.name},
+                           {"phase", j.phase},
+                           {"step", j.step},
+                           {"steps", j.steps},
+                           {"loss", std::isfinite(j.loss) ? Json(j.loss) : Json(nullptr)},
+                           {"tokens_per_second", j.tokens_per_second},
+                           {"ranks", std::move(ranks)},
+                           {"plan", j.reason}});
+  }
+  out["incidents"] = Json::array();
+  // Names and paths may hold any bytes.
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,363 @@
+#include "actors/cluster_supervisor.hpp"
+
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "actors/cluster_status.hpp"
+#include "actors/job_supervisor.hpp"
+#include "actors/system.hpp"
+
+namespace kintsugi::actors {
+
+using transport::Link;
+
+struct AdmissionDone {
+  JobId job;
+  Result<AdmittedJob> outcome;
+};
+struct StopCluster {
+  std::string why;
+};
+
+}  // namespace kintsugi::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::AdmissionDone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::StopCluster)
+
+namespace kintsugi::actors {
+
+namespace {
+
+struct SupervisorParts {
+  std::uint32_t epoch = 1;
+  bool embedded = false;
+  std::string version;
+  Logger logger;
+  const Clock* clock = nullptr;  // outlives the actor
+  Event done;
+};
+
+class ClusterSupervisor final : public caf::event_based_actor {
+ public:
+  ClusterSupervisor(caf::actor_config& config, std::shared_ptr<SupervisorParts> parts)
+      : caf::event_based_actor(config), parts_(std::move(*parts)) {}
+
+  const char* name() const override { return "cluster supervisor"; }
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](const LinkUp& m) { links_[m.link.get()] = m.link; },
+        [this](const LinkFrame& m) { on_frame(m); },
+        [](const LinkPing& m) { m.link->pong(m.id); },
+        [this](const LinkDown& m) { on_down(m); },
+        [this](const AdmissionDone& m) { on_admission(m); },
+        [this](const ToNode& m) { to_node(m); },
+        [this](const ToFollower& m) { to_follower(m); },
+        [this](const JobView& m) {
+          if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
+        },
+        [this](const JobEnded& m) { on_job_ended(m); },
+        [this](const StopCluster& m) { stop(m.why); },
+    };
+  }
+
+  void on_exit() override {
+    for (const auto& [key, link] : links_) link->close("the cluster ends");
+    links_.clear();
+    nodes_.clear();
+    jobs_.clear();
+    parts_.done.signal();
+  }
+
+ private:
+  struct Job {
+    caf::actor supervisor;           // none while it is being admitted
+    std::shared_ptr<Link> follower;  // may be none
+    bool follows = false;            // the follower is told of progress and of the end
+    JobView view;
+    std::optional<CancelJob> cancelled;  // while it was being admitted
+  };
+
+  bool is_client(const Link& link) const { return link.peer().hello.role == transport::LinkRole::client; }
+
+  void on_frame(const LinkFrame& m) {
+    if (!links_.contains(m.link.get())) return;  // its end overtook it
+    const Result<void> read = guarded([&] {
+      if (is_client(*m.link)) on_client(m.link, m.message.get());
+      else on_node(m.link, m.message);
+    });
+    if (!read) m.link->close(read.error().message);
+  }
+
+  // --- nodes -----------------------------------------------------------------------------------------------------------
+  void on_node(const std::shared_ptr<Link>& link, const ControlMessage& message) {
+    const auto m = message.get();
+    const auto known = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == link; });
+    if (known == nodes_.end()) {
+      if (m.which() != schemas::Message::NODE_HELLO) return link->close("a node says hello first");
+      return welcome(link, m.getNodeHello());
+    }
+    const std::optional<JobId> job = job_of(m);
+    if (!job) return link->close("a message that no node sends");
+    if (const auto to = jobs_.find(*job); to != jobs_.end() && to->second.supervisor) {
+      send(to->second.supervisor, NodeFrame{known->first, message});
+    }
+  }
+
+  static std::optional<JobId> job_of(schemas::Message::Reader m) {
+    switch (m.which()) {
+      case schemas::Message::RANK_UP: return JobId{m.getRankUp().getJob()};
+      case schemas::Message::PREPARED: return JobId{m.getPrepared().getJob()};
+      case schemas::Message::STEP_DONE: return JobId{m.getStepDone().getJob()};
+      case schemas::Message::FINISHED: return JobId{m.getFinished().getJob()};
+      case schemas::Message::SAVED: return JobId{m.getSaved().getJob()};
+      case schemas::Message::FAILED: return JobId{m.getFailed().getJob()};
+      case schemas::Message::RANK_DOWN: return JobId{m.getRankDown().getJob()};
+      default: return std::nullopt;
+    }
+  }
+
+  void welcome(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
+    const NodeId id{next_node_++};
+    NodeEntry& node = nodes_[id];
+    node.link = link;
+    node.hostname = hello.getHostname().cStr();
+    node.slots = hello.getSlots();
+    node.cores = hello.getCores();
+    node.memory_bytes = hello.getMemoryBytes();
+    node.pid = hello.getPid();
+    node.kernel_variant = hello.getKernelVariant().cStr();
+    for (const auto label : hello.getLabels()) node.labels.emplace_back(label.cStr());
+    node.version = hello.getVersion().cStr();
+    parts_.logger.info("a node joined", {{"node", id.value}, {"host", node.hostname}, {"slots", node.slots}});
+    answer(link, [&](schemas::Message::Builder m) {
+      auto w = m.initWelcome();
+      w.setNode(id.value);
+      w.setEpoch(parts_.epoch);
+    });
+    for (const auto& [job, entry] : jobs_) {
+      if (entry.supervisor) offer(id, node, job, entry);
+    }
+  }
+
+  // Every slot of a node is leased to one job.
+  void offer(NodeId id, NodeEntry& node, JobId job, const Job& entry) {
+    if (node.lease) return;
+    node.lease = job;
+    send(entry.supervisor, NodeOffered{id, name_of(id, node), node.slots, node.cores});
+  }
+
+  static std::string name_of(NodeId id, const NodeEntry& node) { return fmt::format("{} ({})", id.value, node.hostname); }
+
+  void to_node(const ToNode& m) {
+    const auto node = nodes_.find(m.node);
+    if (node == nodes_.end()) return;  // the job hears of its end
+    if (const Result<void> sent = push(node->second.link, std::move(*m.frame)); !sent) {
+      node->second.link->close("cannot send to the node: " + sent.error().message);
+    }
+  }
+
+  static Result<void> push(const std::shared_ptr<Link>& link, transport::Frame frame) {
+    return link->send(std::move(frame));
+  }
+
+  void on_down(const LinkDown& m) {
+    if (links_.erase(m.link.get()) == 0) return;
+    const auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == m.link; });
+    if (node != nodes_.end()) {
+      parts_.logger.warning("a node is gone", {{"node", node->first.value}, {"why", m.why.message}});
+      const NodeId id = node->first;
+      const std::optional<JobId> lease = node->second.lease;
+      nodes_.erase(node);
+      if (lease && jobs_.contains(*lease)) send(jobs_[*lease].supervisor, NodeGone{id, m.why.message});
+      return;
+    }
+    for (auto& [id, job] : jobs_) {
+      if (job.follower != m.link) continue;
+      job.follower = nullptr;
+      if (parts_.embedded) cancel(job, {"whoever started it is gone", 130});
+    }
+  }
+
+  // --- clients ---------------------------------------------------------------------------------------------------------
+  void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
+    switch (m.which()) {
+      case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
+      case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
+      case schemas::Message::STATUS:
+        return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
+      case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
+      default: return link->close("a message that no client sends");
+    }
+  }
+
+  template <class Fill>
+  void answer(const std::shared_ptr<Link>& link, Fill fill) {
+    if (const Result<void> sent = push(link, make_frame(fill)); !sent) link->close(sent.error().message);
+  }
+
+  void refuse(const std::shared_ptr<Link>& link, const Error& why) {
+    if (!link) return;
+    answer(link, [&](schemas::Message::Builder m) {
+      auto refused = m.initRefused();
+      refused.setAction(static_cast<std::uint8_t>(why.action));
+      refused.setMessage(why.message);
+    });
+  }
+
+  void submit(const std::shared_ptr<Link>& link, schemas::Submit::Reader in) {
+    if (stopping_) return refuse(link, {ErrorAction::refuse, "the cluster is ending; submit to another one"});
+    if (!jobs_.empty()) {
+      const auto& [id, job] = *jobs_.begin();
+      return refuse(link, {ErrorAction::refuse,
+                           fmt::format("job {} '{}' is {}, and this version runs one job at a time; wait for its end, or "
+                                       "end it with `kintsugi cancel {}`",
+                                       id.value, job.view.name, job.view.phase, id.value)});
+    }
+    const JobId id{next_job_++};
+    Job& job = jobs_[id];
+    job.follower = link;
+    job.follows = in.getFollow();
+    job.view.job = id;
+    job.view.name = in.getSource().cStr();
+    job.view.phase = "being checked";
+    Submission s{in.getJobFile().cStr(),       in.getSource().cStr(),          in.getRanks(),   in.getNodes(), in.getThreads(),
+                 in.getSaveDirectory().cStr(), in.getResumeDirectory().cStr(), in.getUcxOnly(), in.getFollow()};
+    // It reads all of the data: not in the mailbox that answers pings.
+    system().spawn<caf::detached>([owner = caf::actor(this), id, s = std::move(s)](caf::event_based_actor* self) {
+      self->send(owner, AdmissionDone{id, admit(s)});
+    });
+  }
+
+  void on_admission(const AdmissionDone& m) {
+    const auto found = jobs_.find(m.job);
+    KINTSUGI_ASSERT(found != jobs_.end());
+    Job& job = found->second;
+    if (!m.outcome || job.cancelled) {
+      if (m.outcome) refuse(job.follower, {ErrorAction::cancelled, job.cancelled->why});
+      else refuse(job.follower, m.outcome.error());
+      jobs_.erase(found);
+      if (stopping_) end();
+      return;
+    }
+    job.view.name = m.outcome->config.name;
+    job.view.phase = "waiting for slots";
+    if (job.follower) {
+      answer(job.follower, [&](schemas::Message::Builder b) { b.initAccepted().setJob(m.job.value); });
+    }
+    job.supervisor = spawn_job_supervisor(system(), {m.job, Generation{parts_.epoch, 1}, *m.outcome, parts_.version,
+                                                     parts_.clock, parts_.logger.with_component("job"), this});
+    for (auto& [id, node] : nodes_) offer(id, node, m.job, job);
+  }
+
+  void cancel(Job& job, CancelJob why) {
+    if (job.supervisor) send(job.supervisor, why);
+    else job.cancelled = std::move(why);
+  }
+
+  void cancel_for(const std::shared_ptr<Link>& link, JobId wanted) {
+    const auto job = wanted.value == 0 ? jobs_.begin() : jobs_.find(wanted);
+    if (job == jobs_.end()) {
+      return refuse(link, {ErrorAction::refuse, wanted.value == 0 ? "there is no job to cancel"
+                                                                  : fmt::format("there is no job {}; `kintsugi status` "
+                                                                                "shows what runs", wanted.value)});
+    }
+    cancel(job->second, {"it was cancelled", 130});
+    answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
+  }
+
+  void to_follower(const ToFollower& m) {
+    const auto job = jobs_.find(m.job);
+    if (job == jobs_.end() || !job->second.follower || !job->second.follows) return;
+    const std::shared_ptr<Link>& link = job->second.follower;
+    const Result<void> sent = push(link, std::move(*m.frame));
+    // A client that does not keep up loses its link rather than the one frame that may be the end.
+    if (!sent) link->close("the client is too slow: " + sent.error().message);
+  }
+
+  void on_job_ended(const JobEnded& m) {
+    parts_.logger.info("a job ended", {{"job", m.job.value}, {"exit_code", m.exit_code}, {"why", m.message}});
+    jobs_.erase(m.job);
+    for (auto& [id, node] : nodes_) {
+      if (node.lease == m.job) node.lease.reset();
+    }
+    if (stopping_) end();
+  }
+
+  std::string status() const {
+    std::vector<JobView> views;
+    for (const auto& [id, job] : jobs_) views.push_back(job.view);
+    return status_json(nodes_, views, parts_.epoch, parts_.version);
+  }
+
+  void stop(const std::string& why) {
+    if (stopping_) return;
+    stopping_ = true;
+    for (auto& [id, job] : jobs_) cancel(job, {why, 130});
+    if (jobs_.empty()) end();
+  }
+
+  void end() {
+    for (const auto& [id, node] : nodes_) {
+      static_cast<void>(push(node.link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
+    }
+    quit();
+  }
+
+  SupervisorParts parts_;
+  std::map<const Link*, std::shared_ptr<Link>> links_;  // all that are up, of nodes and clients
+  std::map<NodeId, NodeEntry> nodes_;
+  std::map<JobId, Job> jobs_;
+  std::uint32_t next_node_ = 1, next_job_ = 1;  // never reused; 0 means "the only one"
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+// Declared in the order of need: links go first, then the actors they call.
+struct Cluster::Impl {
+  SteadyClock clock;
+  caf::actor_system_config config = make_system_config();
+  caf::actor_system system{config};
+  Event done;
+  caf::actor supervisor;
+  std::unique_ptr<transport::LinkService> links;
+  transport::ListenAddress address;
+
+  ~Impl() {
+    links.reset();
+    if (supervisor) caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
+    supervisor = nullptr;
+  }
+};
+
+Cluster::Cluster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Cluster::~Cluster() = default;
+
+Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
+  auto impl = std::make_unique<Impl>();
+  auto parts = std::make_shared<SupervisorParts>(SupervisorParts{
+      options.epoch, options.embedded, options.version, options.logger, &impl->clock, impl->done});
+  impl->supervisor = impl->system.spawn<ClusterSupervisor>(parts);
+  impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
+  const caf::actor supervisor = impl->supervisor;
+  const auto on_link = [supervisor](std::shared_ptr<Link> link) {
+    caf::anon_send(supervisor, LinkUp{std::move(link)});
+    return callbacks_to(supervisor);
+  };
+  KINTSUGI_TRY_ASSIGN(impl->address,
+                      impl->links->listen({options.address, options.port, std::move(options.identity),
+                                           Incarnation{static_cast<std::uint64_t>(wall_clock_ns())}, link_options(), on_link}));
+  return std::unique_ptr<Cluster>(new Cluster(std::move(impl)));
+}
+
+const transport::ListenAddress& Cluster::address() const { return impl_->address; }
+void Cluster::stop(const std::string& why) { caf::anon_send(impl_->supervisor, StopCluster{why}); }
+const Event& Cluster::done() const { return impl_->done; }
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,88 @@
+// The supervisor of one job: a thin shell around JobMachine (DESIGN 5). Frames of nodes become events of the machine; its
+// effects become frames for nodes and for the client that follows. The cluster supervisor owns all links and routes.
+#pragma once
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/control_message.hpp"
+#include "actors/job_admission.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace kintsugi::actors {
+
+// --- cluster supervisor -> job supervisor -----------------------------------------------------------------------------
+struct NodeOffered {  // its slots are leased to this job
+  NodeId node;
+  std::string name;
+  std::uint32_t slots = 0;
+  std::uint32_t cores = 0;
+};
+struct NodeGone {
+  NodeId node;
+  std::string why;
+};
+struct NodeFrame {
+  NodeId node;
+  ControlMessage message;
+};
+struct CancelJob {
+  std::string why;
+  int exit_code = 130;
+};
+
+// --- job supervisor -> cluster supervisor -----------------------------------------------------------------------------
+struct ToNode {
+  NodeId node;
+  std::shared_ptr<transport::Frame> frame;
+};
+struct ToFollower {
+  JobId job;
+  std::shared_ptr<transport::Frame> frame;
+};
+// What `status` shows; sent at each change.
+struct JobView {
+  struct Rank {
+    NodeId node;
+    std::uint32_t pid = 0;
+  };
+  JobId job;
+  std::string name, phase, reason;  // reason: of the plan
+  std::uint64_t step = 0, steps = 0;
+  double loss = 0, tokens_per_second = 0;
+  std::vector<Rank> ranks;
+};
+struct JobEnded {
+  JobId job;
+  int exit_code = 0;
+  std::string message;
+};
+
+struct JobParts {
+  JobId job;
+  Generation generation;
+  AdmittedJob admitted;
+  std::string version;
+  const Clock* clock = nullptr;  // outlives the actor
+  Logger logger;
+  caf::actor cluster;
+};
+
+caf::actor spawn_job_supervisor(caf::actor_system& system, JobParts parts);
+
+}  // namespace kintsugi::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeOffered)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeGone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeFrame)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::CancelJob)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToNode)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToFollower)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JobView)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JobEnded)

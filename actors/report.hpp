@@ -1,0 +1,72 @@
+// What a run reports (CLI.md, `--report`), collected while it goes.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "actors/job_admission.hpp"
+#include "base/clock.hpp"
+#include "engine/control/decision_record.hpp"
+#include "engine/plan/plan.hpp"
+#include "schemas/control.capnp.h"
+#include "schemas/control.capnp.h"
+
+namespace kintsugi::actors {
+
+// schemas::RankAccount, decoded.
+struct RankAccount {
+  struct Traffic {
+    std::uint64_t sent = 0, received = 0;  // bytes
+  };
+  RankId rank;
+  std::uint64_t cells = 0, microbatches = 0;
+  double flops = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::map<RankId, Traffic> traffic;
+  std::uint64_t peak_memory_bytes = 0, parameter_bytes = 0, state_bytes = 0;
+  double compute_seconds = 0, wait_seconds = 0;
+  double peak_flops = 0;  // float32 multiply-add peak, a second; 0: not measured
+  Digest final_digest;
+};
+RankAccount read_account(schemas::RankAccount::Reader in);
+
+// A day of steps of a second. Past this the oldest are left out, and the report says how many, so that it fits one frame.
+constexpr std::size_t kReportedSteps = 40'000;
+
+class Report {
+ public:
+  explicit Report(AdmittedJob job) : job_(std::move(job)) {}
+
+  void planned(Plan plan, std::string kernel_variant);
+  void step_final(const DecisionRecord& record, double seconds);
+  void rank_finished(RankAccount account) { accounts_[account.rank] = std::move(account); }
+  // Time that trained nothing, by cause ("startup", "save", "stop"), seconds; adds up.
+  void lost(const std::string& cause, double seconds) { lost_[cause] += seconds; }
+
+  bool has_steps() const { return !steps_.empty(); }
+  std::string json(const std::string& version) const;
+
+ private:
+  struct StepLine {
+    Step step;
+    float loss = 0, gradient_norm = 0, learning_rate = 0;
+    bool committed = true;
+    std::optional<Digest> digest;  // known when the next step is final, or the run
+    Generation generation;
+    double seconds = 0;
+  };
+
+  AdmittedJob job_;
+  std::optional<Plan> plan_;
+  std::string kernel_variant_;
+  std::deque<StepLine> steps_;
+  std::uint64_t left_out_ = 0;
+  std::uint64_t count_ = 0;
+  double productive_seconds_ = 0;
+  std::map<std::string, double> lost_;
+  std::map<RankId, RankAccount> accounts_;
+};
+
+}  // namespace kintsugi::actors

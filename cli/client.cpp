@@ -1,0 +1,40 @@
+#include "cli/client.hpp"
+
+#include <unistd.h>
+
+namespace kintsugi::cli {
+
+Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger) : links_(logger) {
+  transport::LinkCallbacks callbacks;
+  callbacks.on_frame = [&inbox](transport::Link& link, transport::Frame frame, std::vector<FileDescriptor>) {
+    Result<actors::ControlMessage> message = actors::ControlMessage::parse(std::move(frame));
+    if (message) inbox.push(std::move(*message));
+    else link.close(message.error().message);
+  };
+  callbacks.on_down = [&inbox](transport::Link&, const Error& why) { inbox.push(Disconnected{why}); };
+  const transport::Hello hello{transport::LinkRole::client,
+                               {static_cast<std::uint64_t>(wall_clock_ns())},
+                               "client " + std::to_string(::getpid())};
+  // The pings' deadline is how soon a lost supervisor is noticed.
+  links_.dial({cluster.addresses, cluster.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
+              [&inbox](Result<std::shared_ptr<transport::Link>> link) {
+                if (link) inbox.push(Connected{std::move(*link)});
+                else inbox.push(Disconnected{link.error()});
+              });
+}
+
+Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger) {
+  KINTSUGI_TRY_ASSIGN(const transport::ClusterFile cluster, transport::read_cluster_file(state_directory));
+  Inbox inbox;
+  Client client(inbox, cluster, logger);
+  const Instant deadline = SteadyClock().now() + kAnswerDeadline * 2;
+  while (std::optional<InboxItem> item = inbox.next(deadline)) {
+    if (auto* up = std::get_if<Connected>(&*item)) KINTSUGI_TRY(up->link->send(std::move(request)));
+    if (auto* down = std::get_if<Disconnected>(&*item)) return Error{ErrorAction::refuse, down->why.message};
+    if (std::holds_alternative<Interrupted>(*item)) return Error{ErrorAction::cancelled, "interrupted"};
+    if (auto* answer = std::get_if<actors::ControlMessage>(&*item)) return std::move(*answer);
+  }
+  return Error{ErrorAction::refuse, "the supervisor did not answer in time; it may be overloaded: try again"};
+}
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,29 @@
+// One link to a supervisor, as a client. What comes from it goes to an inbox.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/inbox.hpp"
+#include "transport/link/cluster_file.hpp"
+#include "transport/link/link_service.hpp"
+
+namespace kintsugi::cli {
+
+class Client {
+ public:
+  // Dials at once and returns; Connected or Disconnected follows in the inbox, which must outlive the client.
+  Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger);
+
+ private:
+  transport::LinkService links_;
+};
+
+// One request and its one answer, in at most `kAnswerDeadline`. Error{refuse}: nobody answered; Error{cancelled}: a signal.
+Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger);
+
+// What a supervisor on a busy machine may take to accept a link or to answer.
+constexpr Duration kAnswerDeadline = seconds(5);
+
+}  // namespace kintsugi::cli

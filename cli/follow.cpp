@@ -1,0 +1,140 @@
+#include "cli/follow.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace kintsugi::cli {
+
+namespace {
+
+// A cancelled job has its own two seconds; past them there is nobody to wait for.
+constexpr Duration kCancelGrace = milliseconds(1'500);
+// A child's death is news for the supervisor, too, which names it better: its word is waited for this long.
+constexpr Duration kChildGrace = milliseconds(1'500);
+
+class JobFollower {
+ public:
+  JobFollower(Inbox& inbox, const FollowRequest& request) : inbox_(inbox), request_(request) {}
+
+  JobEnd run() {
+    while (!end_) {
+      std::optional<InboxItem> item = inbox_.next(deadline_);
+      if (item && request_.on_item) request_.on_item(*item);
+      if (item) std::visit([this](auto& i) { on(i); }, *item);
+      else end_ = *at_deadline_;
+    }
+    view_.finish();
+    return *end_;
+  }
+
+ private:
+  void on(Connected& up) {
+    link_ = std::move(up.link);
+    if (const Result<void> sent = link_->send(submit_frame(request_.submission)); !sent) {
+      end_ = JobEnd{kRefused, sent.error().message};
+    }
+  }
+
+  void on(Disconnected& down) {
+    if (at_deadline_) end_ = *at_deadline_;
+    else end_ = JobEnd{kRefused, (accepted_ ? "the supervisor is gone, and the job with it: " : "") + down.why.message};
+  }
+
+  void on(ClusterEnded&) { end_ = JobEnd{kFailed, "the supervisor ended"}; }
+
+  void on(ChildEnded& child) {
+    if (!request_.ends_with_children || at_deadline_) return;
+    wait_until(kChildGrace, {kFailed, child.name + " " + child.end.text()});
+  }
+
+  void on(Interrupted&) {
+    if (interrupted_) {
+      end_ = JobEnd{kInterrupted, "interrupted again: everything is ended at once", true};
+      return;
+    }
+    interrupted_ = true;
+    view_.finish();
+    fmt::print(stderr, "interrupted: ending the job\n");
+    if (!link_ || !accepted_ || !request_.submission.follow) {
+      end_ = JobEnd{kInterrupted, ""};
+      return;
+    }
+    static_cast<void>(link_->send(actors::make_frame([&](schemas::Message::Builder m) { m.initCancel().setJob(job_); })));
+    wait_until(kCancelGrace, {kInterrupted, "the job did not end in time"});
+  }
+
+  void on(actors::ControlMessage& message) {
+    const Result<void> read = actors::guarded([&] { on_message(message.get()); });
+    if (!read) end_ = JobEnd{kFailed, read.error().message};
+  }
+
+  void on_message(schemas::Message::Reader m) {
+    switch (m.which()) {
+      case schemas::Message::ACCEPTED:
+        if (accepted_) return;  // of the cancellation
+        accepted_ = true;
+        job_ = m.getAccepted().getJob();
+        if (!request_.submission.follow) {
+          fmt::print("job {} was accepted; `kintsugi status` shows it, `kintsugi cancel {}` ends it\n", job_, job_);
+          end_ = JobEnd{};
+        }
+        return;
+      case schemas::Message::REFUSED: {
+        const auto action = static_cast<ErrorAction>(m.getRefused().getAction());
+        const int code = action == ErrorAction::tell_user ? kUsage : action == ErrorAction::cancelled ? kInterrupted : kRefused;
+        end_ = JobEnd{code, m.getRefused().getMessage().cStr()};
+        return;
+      }
+      case schemas::Message::PROGRESS: return view_.show(m.getProgress());
+      case schemas::Message::ENDED: return on_ended(m.getEnded());
+      default: return;  // of a newer supervisor
+    }
+  }
+
+  void on_ended(schemas::Ended::Reader ended) {
+    view_.finish();
+    JobEnd end{interrupted_ ? kInterrupted : ended.getExitCode(), ended.getMessage().cStr()};
+    const std::string report = ended.getReport().cStr();
+    if (!report.empty() && !request_.report_file.empty()) {
+      if (const Result<void> wrote = write_file_atomically(request_.report_file, std::as_bytes(std::span(report))); !wrote) {
+        fmt::print(stderr, "kintsugi: {}\n", wrote.error().message);
+        if (end.exit_code == kDone) end.exit_code = kFailed;
+      }
+    }
+    if (end.exit_code == kDone) summarise(report);
+    end_ = std::move(end);
+  }
+
+  void summarise(const std::string& report) const {
+    const nlohmann::json json = nlohmann::json::parse(report, nullptr, false);
+    if (!json.is_object() || json["steps"].empty()) return;
+    const auto& last = json["steps"].back();
+    fmt::print("{} steps, loss {}, {:.0f} tokens/s, digest {}\n", last["step"].get<std::uint64_t>(), last["loss"].dump(),
+               json["tokens_per_second"].get<double>(), json["final_digest"].get<std::string>());
+    if (!request_.submission.save_directory.empty()) fmt::print("saved in {}\n", request_.submission.save_directory);
+    if (!request_.report_file.empty()) fmt::print("report in {}\n", request_.report_file);
+  }
+
+  void wait_until(Duration grace, JobEnd otherwise) {
+    deadline_ = SteadyClock().now() + grace;
+    at_deadline_ = std::move(otherwise);
+  }
+
+  Inbox& inbox_;
+  const FollowRequest& request_;
+  ProgressView view_;
+  std::shared_ptr<transport::Link> link_;
+  std::uint32_t job_ = 0;
+  bool accepted_ = false, interrupted_ = false;
+  Instant deadline_ = kNoDeadline;
+  std::optional<JobEnd> at_deadline_;  // what it is when the deadline passes
+  std::optional<JobEnd> end_;
+};
+
+}  // namespace
+
+JobEnd follow_job(Inbox& inbox, const FollowRequest& request) { return JobFollower(inbox, request).run(); }
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,29 @@
+// Submits a job over a link and follows it to its end.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cli/client.hpp"
+#include "cli/job_options.hpp"
+#include "cli/progress.hpp"
+
+namespace kintsugi::cli {
+
+struct FollowRequest {
+  actors::Submission submission;  // follow = false: returns once the job is accepted
+  std::string report_file;        // empty: none
+  bool ends_with_children = false;  // `run`: the end of a child is the end of the job
+  std::function<void(const InboxItem&)> on_item;  // sees every item first; may be empty
+};
+
+struct JobEnd {
+  int exit_code = 0;
+  std::string message;     // why it ended early
+  bool impatient = false;  // a second signal: end everything at once
+};
+
+// Prints progress, what was trained and where things are. A first SIGINT or SIGTERM cancels the job and waits for its end.
+JobEnd follow_job(Inbox& inbox, const FollowRequest& request);
+
+}  // namespace kintsugi::cli

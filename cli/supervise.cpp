@@ -1,0 +1,156 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "actors/cluster_supervisor.hpp"
+#include "cli/command.hpp"
+#include "cli/inbox.hpp"
+#include "transport/link/cluster_file.hpp"
+
+namespace kintsugi::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SuperviseOptions {
+  std::string listen = "127.0.0.1:7700";
+  std::string state;
+  LogOptions log;
+};
+
+constexpr Duration kEndGrace = seconds(3);
+
+// ADDRESS:PORT, [V6]:PORT, :PORT (every interface).
+Result<transport::ListenAddress> parse_listen(const std::string& text) {
+  const Error wrong{ErrorAction::tell_user, "--listen: '" + text + "' is not ADDRESS:PORT (0.0.0.0:7700, [::]:7700)"};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong;
+  transport::ListenAddress out;
+  out.address = text.substr(0, colon);
+  if (out.address.size() >= 2 && out.address.front() == '[' && out.address.back() == ']') {
+    out.address = out.address.substr(1, out.address.size() - 2);
+  } else if (out.address.find(':') != std::string::npos) {
+    return wrong;
+  }
+  const char* end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data() + colon + 1, end, out.port);
+  if (failed != std::errc() || stop != end) return wrong;
+  return out;
+}
+
+// The state directory, held by one supervisor at a time.
+struct StateDirectory {
+  std::string path;
+  FileDescriptor lock;
+  std::uint32_t epoch = 0;  // of this start
+
+  static Result<StateDirectory> take(const std::string& path) {
+    StateDirectory state;
+    state.path = path;
+    std::error_code failed;
+    fs::create_directories(path, failed);
+    if (failed) return Error{ErrorAction::tell_user, "cannot make the state directory " + path + ": " + failed.message()};
+    const std::string lock = path + "/lock";
+    state.lock = FileDescriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!state.lock.valid()) return Error{ErrorAction::tell_user, errno_message("cannot open", lock)};
+    if (::flock(state.lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      return Error{ErrorAction::tell_user, "another supervisor uses the state directory " + path +
+                                               "; end it, or give this one its own --state"};
+    }
+    KINTSUGI_TRY(state.next_epoch());
+    return state;
+  }
+
+ private:
+  Result<void> next_epoch() {
+    const std::string file = path + "/epoch";
+    if (fs::exists(file)) {
+      KINTSUGI_TRY_ASSIGN(const std::string text, read_text_file(file, 64));
+      if (std::from_chars(text.data(), text.data() + text.size(), epoch).ec != std::errc()) {
+        return Error{ErrorAction::tell_user, file + " is damaged; it holds the number of starts: write a higher one than "
+                                                    "any used before"};
+      }
+    }
+    const std::string next = std::to_string(++epoch) + "\n";
+    return write_file_atomically(file, std::as_bytes(std::span(next)));
+  }
+};
+
+bool is_wildcard(const std::string& address) { return address.empty() || address == "0.0.0.0" || address == "::"; }
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
+  int code = kDone;
+  Instant deadline = kNoDeadline;
+  while (!cluster.done().is_done()) {
+    const std::optional<InboxItem> item = inbox.next(deadline);
+    if (!item) return kFailed;  // a job did not end in its time; its processes die with their nodes
+    if (!std::holds_alternative<Interrupted>(*item)) continue;
+    if (code == kInterrupted) return code;
+    code = kInterrupted;
+    deadline = SteadyClock().now() + kEndGrace;
+    cluster.stop("the supervisor was interrupted");
+  }
+  return code;
+}
+
+int supervise(const SuperviseOptions& o) {
+  Inbox inbox;
+  const Result<transport::ListenAddress> listen = parse_listen(o.listen);
+  if (!listen) return fail(listen.error());
+  const Result<StateDirectory> state = StateDirectory::take(absolute_path(o.state));
+  if (!state) return fail(state.error());
+  Result<transport::Identity> identity = transport::load_or_make_identity(state->path);
+  if (!identity) return fail(identity.error());
+  const transport::JoinToken token = identity->token;
+
+  actors::ClusterOptions options;
+  options.address = listen->address;
+  options.port = listen->port;
+  options.identity = std::move(*identity);
+  options.epoch = state->epoch;
+  options.version = kintsugi_version();
+  options.logger = o.log.make("supervisor");
+  auto cluster = actors::Cluster::start(std::move(options));
+  if (!cluster) return fail(cluster.error());
+  (*cluster)->done().when_done([&inbox](const Result<void>&) { inbox.push(ClusterEnded{}); });
+
+  transport::ListenAddress reached = (*cluster)->address();
+  if (is_wildcard(reached.address)) reached.address = "127.0.0.1";
+  if (const Result<void> wrote = transport::write_cluster_file(state->path, {{reached.text()}, token}); !wrote) {
+    return fail(wrote.error());
+  }
+  if (is_wildcard(listen->address)) reached.address = host_name();
+  std::printf("The supervisor listens on %s. A machine joins with:\n\n  kintsugi join %s --token %s\n\n",
+              (*cluster)->address().text().c_str(), reached.text().c_str(), transport::to_text(token).c_str());
+  std::fflush(stdout);
+  const int code = wait_for_end(inbox, **cluster);
+  ::unlink((state->path + "/cluster.json").c_str());
+  return code;
+}
+
+}  // namespace
+
+void add_supervise(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("supervise", "Run a cluster's supervisor; prints the command by which machines join");
+  auto o = std::make_shared<SuperviseOptions>();
+  command->add_option("--listen", o->listen, "where nodes and clients reach it; port 0 takes a free one")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
+  add_state_option(*command, o->state);
+  o->log.add_to(*command);
+  command->footer("By default only this machine can reach it; with --listen 0.0.0.0:7700 others can, if they know the token.\n"
+                  "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n\n"
+                  "Example:\n  kintsugi supervise --listen 0.0.0.0:7700 --state ~/cluster");
+  command->callback([&action, o] { action = [o] { return supervise(*o); }; });
+}
+
+}  // namespace kintsugi::cli
