@@ -130,6 +130,8 @@ int run_rank_process(const RankProcessOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
+  // UCX took these over while it was loaded; a crash is told by the exit status, not by a transport's handlers.
+  for (const int fatal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::signal(fatal, SIG_DFL);
   const SteadyClock clock;
   const RankIdentity& id = options.identity;
   const std::unique_ptr<kernels::Device> device = kernels::cpu::make_cpu_device(id.threads);
@@ -149,11 +151,12 @@ int run_rank_process(const RankProcessOptions& options) {
   auto parts = std::make_shared<RankParts>();
   parts->identity = id;
   parts->kernel_variant = device->traits().kernel_variant;
-  parts->cancel = std::make_shared<CancelSwitch>();
+  const auto cancel = std::make_shared<CancelSwitch>();
+  parts->cancel = cancel;
   parts->ucx_address = (*ucx)->address();
   parts->logger = options.logger;
   const auto carrier = std::make_shared<std::unique_ptr<transport::ucx::UcxCarrier>>(std::move(*ucx));
-  parts->make_stage = [&system, &clock, carrier, id, device = device.get(), cancel = parts->cancel](caf::actor rank) {
+  parts->make_stage = [&system, &clock, carrier, id, device = device.get(), cancel](caf::actor rank) {
     return spawn_stage(system, {id, device, &clock, cancel, std::move(*carrier),
                                 [threads = id.threads] { return kernels::cpu::measure_fma_peak(threads); }, std::move(rank)});
   };
@@ -169,7 +172,7 @@ int run_rank_process(const RankProcessOptions& options) {
   static_cast<void>(done.wait(kNoDeadline).ok());
   (*link)->close("the rank ends");
   // The stage notices the cancellation by itself; frames already queued leave meanwhile.
-  static_cast<void>(Event().wait(clock.now() + (parts->cancel->reason() ? milliseconds(50) : kExitGrace)).ok());
+  static_cast<void>(Event().wait(clock.now() + (cancel->reason() ? milliseconds(50) : kExitGrace)).ok());
   leave(0);
 }
 

@@ -182,7 +182,8 @@ class StageActor final : public caf::event_based_actor {
     }
     if (!parts_.identity.ucx_only && local.size() > 1) {
       KINTSUGI_TRY_ASSIGN(auto carrier, shm::ShmCarrier::open({self, local, parts_.identity.fence}, ring_fd_.get()));
-      carrier->register_own_arena({parts_.device->host_address(arena), arena.bytes()});
+      KINTSUGI_TRY_ASSIGN(std::byte* const own, host_address(arena));
+      carrier->register_own_arena({own, arena.bytes()});
       transport::Routed::Route route;
       for (const auto& [rank, fd] : arena_fds_) {
         if (rank == self) continue;
@@ -200,6 +201,18 @@ class StageActor final : public caf::event_based_actor {
       routes.push_back(std::move(route));
     }
     return std::unique_ptr<transport::PointToPoint>(std::make_unique<transport::Routed>(std::move(routes)));
+  }
+
+  // Only work on a stream may ask.
+  Result<std::byte*> host_address(const kernels::View& view) {
+    std::byte* address = nullptr;
+    const auto stream = parts_.device->create_stream();
+    stream->enqueue("host address", [&]() -> Result<void> {
+      address = parts_.device->host_address(view);
+      return {};
+    });
+    KINTSUGI_TRY(stream->synchronize(kNoDeadline));
+    return address;
   }
 
   Result<void> make_state() {
