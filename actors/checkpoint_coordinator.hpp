@@ -1,5 +1,5 @@
-// Begins, completes or abandons the save of a job. A detached actor: its file I/O may take as long as disks do, and the job
-// supervisor's mailbox must not wait for it.
+// Begins, completes or abandons the save of a job. A detached actor: its file I/O may take as long as disks do, and the
+// job supervisor's mailbox must not wait for it.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -16,7 +16,8 @@
 
 namespace kintsugi::actors {
 
-// --- job supervisor -> coordinator ------------------------------------------------------------------------------------
+// --- job supervisor -> coordinator
+// ------------------------------------------------------------------------------------
 struct BeginSave {
   std::string directory;
 };
@@ -26,7 +27,8 @@ struct CommitSave {
 };
 struct EndSave {};  // what is not committed is abandoned; the coordinator ends
 
-// --- coordinator -> job supervisor ------------------------------------------------------------------------------------
+// --- coordinator -> job supervisor
+// ------------------------------------------------------------------------------------
 struct SaveBegun {
   Result<std::string> staging;
 };

@@ -1,8 +1,8 @@
 #include "actors/cluster_supervisor.hpp"
 
+#include <fmt/format.h>
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -88,13 +88,16 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_frame(const LinkFrame& m) {
     if (!links_.contains(m.link.get())) return;  // its end overtook it
     const Result<void> read = guarded([&] {
-      if (is_client(*m.link)) on_client(m.link, m.message.get());
-      else on_node(m.link, m.message);
+      if (is_client(*m.link))
+        on_client(m.link, m.message.get());
+      else
+        on_node(m.link, m.message);
     });
     if (!read) m.link->close(read.error().message);
   }
 
-  // --- nodes -----------------------------------------------------------------------------------------------------------
+  // --- nodes
+  // -----------------------------------------------------------------------------------------------------------
   void on_node(const std::shared_ptr<Link>& link, const ControlMessage& message) {
     const auto m = message.get();
     const auto known = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == link; });
@@ -111,14 +114,22 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   static std::optional<JobId> job_of(schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::RANK_UP: return JobId{m.getRankUp().getJob()};
-      case schemas::Message::PREPARED: return JobId{m.getPrepared().getJob()};
-      case schemas::Message::STEP_DONE: return JobId{m.getStepDone().getJob()};
-      case schemas::Message::FINISHED: return JobId{m.getFinished().getJob()};
-      case schemas::Message::SAVED: return JobId{m.getSaved().getJob()};
-      case schemas::Message::FAILED: return JobId{m.getFailed().getJob()};
-      case schemas::Message::RANK_DOWN: return JobId{m.getRankDown().getJob()};
-      default: return std::nullopt;
+      case schemas::Message::RANK_UP:
+        return JobId{m.getRankUp().getJob()};
+      case schemas::Message::PREPARED:
+        return JobId{m.getPrepared().getJob()};
+      case schemas::Message::STEP_DONE:
+        return JobId{m.getStepDone().getJob()};
+      case schemas::Message::FINISHED:
+        return JobId{m.getFinished().getJob()};
+      case schemas::Message::SAVED:
+        return JobId{m.getSaved().getJob()};
+      case schemas::Message::FAILED:
+        return JobId{m.getFailed().getJob()};
+      case schemas::Message::RANK_DOWN:
+        return JobId{m.getRankDown().getJob()};
+      default:
+        return std::nullopt;
     }
   }
 
@@ -152,7 +163,9 @@ class ClusterSupervisor final : public caf::event_based_actor {
     send(entry.supervisor, NodeOffered{id, name_of(id, node), node.slots, node.cores});
   }
 
-  static std::string name_of(NodeId id, const NodeEntry& node) { return fmt::format("{} ({})", id.value, node.hostname); }
+  static std::string name_of(NodeId id, const NodeEntry& node) {
+    return fmt::format("{} ({})", id.value, node.hostname);
+  }
 
   void to_node(const ToNode& m) {
     const auto node = nodes_.find(m.node);
@@ -168,7 +181,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   void on_down(const LinkDown& m) {
     if (links_.erase(m.link.get()) == 0) return;
-    const auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == m.link; });
+    const auto node =
+        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == m.link; });
     if (node != nodes_.end()) {
       parts_.logger.warning("a node is gone", {{"node", node->first.value}, {"why", m.why.message}});
       const NodeId id = node->first;
@@ -184,15 +198,20 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  // --- clients ---------------------------------------------------------------------------------------------------------
+  // --- clients
+  // ---------------------------------------------------------------------------------------------------------
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
-      case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
+      case schemas::Message::SUBMIT:
+        return submit(link, m.getSubmit());
+      case schemas::Message::CANCEL:
+        return cancel_for(link, {m.getCancel().getJob()});
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
-      case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
-      default: return link->close("a message that no client sends");
+      case schemas::Message::SHUTDOWN:
+        return stop("a client asked for the end of the cluster");
+      default:
+        return link->close("a message that no client sends");
     }
   }
 
@@ -214,10 +233,11 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (stopping_) return refuse(link, {ErrorAction::refuse, "the cluster is ending; submit to another one"});
     if (!jobs_.empty()) {
       const auto& [id, job] = *jobs_.begin();
-      return refuse(link, {ErrorAction::refuse,
-                           fmt::format("job {} '{}' is {}, and this version runs one job at a time; wait for its end, or "
-                                       "end it with `kintsugi cancel {}`",
-                                       id.value, job.view.name, job.view.phase, id.value)});
+      return refuse(link,
+                    {ErrorAction::refuse,
+                     fmt::format("job {} '{}' is {}, and this version runs one job at a time; wait for its end, or "
+                                 "end it with `kintsugi cancel {}`",
+                                 id.value, job.view.name, job.view.phase, id.value)});
     }
     const JobId id{next_job_++};
     Job& job = jobs_[id];
@@ -226,8 +246,9 @@ class ClusterSupervisor final : public caf::event_based_actor {
     job.view.job = id;
     job.view.name = in.getSource().cStr();
     job.view.phase = "being checked";
-    Submission s{in.getJobFile().cStr(),       in.getSource().cStr(),          in.getRanks(),   in.getNodes(), in.getThreads(),
-                 in.getSaveDirectory().cStr(), in.getResumeDirectory().cStr(), in.getUcxOnly(), in.getFollow()};
+    Submission s{
+        in.getJobFile().cStr(),       in.getSource().cStr(),          in.getRanks(),   in.getNodes(), in.getThreads(),
+        in.getSaveDirectory().cStr(), in.getResumeDirectory().cStr(), in.getUcxOnly(), in.getFollow()};
     // It reads all of the data: not in the mailbox that answers pings.
     system().spawn<caf::detached>([owner = caf::actor(this), id, s = std::move(s)](caf::event_based_actor* self) {
       self->send(owner, AdmissionDone{id, admit(s)});
@@ -239,8 +260,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
     KINTSUGI_ASSERT(found != jobs_.end());
     Job& job = found->second;
     if (!m.outcome || job.cancelled) {
-      if (m.outcome) refuse(job.follower, {ErrorAction::cancelled, job.cancelled->why});
-      else refuse(job.follower, m.outcome.error());
+      if (m.outcome)
+        refuse(job.follower, {ErrorAction::cancelled, job.cancelled->why});
+      else
+        refuse(job.follower, m.outcome.error());
       jobs_.erase(found);
       if (stopping_) end();
       return;
@@ -256,8 +279,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
   void cancel(Job& job, CancelJob why) {
-    if (job.supervisor) send(job.supervisor, why);
-    else job.cancelled = std::move(why);
+    if (job.supervisor)
+      send(job.supervisor, why);
+    else
+      job.cancelled = std::move(why);
   }
 
   void cancel_for(const std::shared_ptr<Link>& link, JobId wanted) {
@@ -265,7 +290,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (job == jobs_.end()) {
       return refuse(link, {ErrorAction::refuse, wanted.value == 0 ? "there is no job to cancel"
                                                                   : fmt::format("there is no job {}; `kintsugi status` "
-                                                                                "shows what runs", wanted.value)});
+                                                                                "shows what runs",
+                                                                                wanted.value)});
     }
     cancel(job->second, {"it was cancelled", 130});
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
@@ -304,7 +330,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   void end() {
     for (const auto& [id, node] : nodes_) {
-      static_cast<void>(push(node.link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
+      static_cast<void>(
+          push(node.link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
     }
     quit();
   }
@@ -341,8 +368,8 @@ Cluster::~Cluster() = default;
 
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   auto impl = std::make_unique<Impl>();
-  auto parts = std::make_shared<SupervisorParts>(SupervisorParts{
-      options.epoch, options.embedded, options.version, options.logger, &impl->clock, impl->done});
+  auto parts = std::make_shared<SupervisorParts>(
+      SupervisorParts{options.epoch, options.embedded, options.version, options.logger, &impl->clock, impl->done});
   impl->supervisor = impl->system.spawn<ClusterSupervisor>(parts);
   impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
   const caf::actor supervisor = impl->supervisor;
@@ -350,14 +377,20 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
     caf::anon_send(supervisor, LinkUp{std::move(link)});
     return callbacks_to(supervisor);
   };
-  KINTSUGI_TRY_ASSIGN(impl->address,
-                      impl->links->listen({options.address, options.port, std::move(options.identity),
-                                           Incarnation{static_cast<std::uint64_t>(wall_clock_ns())}, link_options(), on_link}));
+  KINTSUGI_TRY_ASSIGN(impl->address, impl->links->listen({options.address, options.port, std::move(options.identity),
+                                                          Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
+                                                          link_options(), on_link}));
   return std::unique_ptr<Cluster>(new Cluster(std::move(impl)));
 }
 
-const transport::ListenAddress& Cluster::address() const { return impl_->address; }
-void Cluster::stop(const std::string& why) { caf::anon_send(impl_->supervisor, StopCluster{why}); }
-const Event& Cluster::done() const { return impl_->done; }
+const transport::ListenAddress& Cluster::address() const {
+  return impl_->address;
+}
+void Cluster::stop(const std::string& why) {
+  caf::anon_send(impl_->supervisor, StopCluster{why});
+}
+const Event& Cluster::done() const {
+  return impl_->done;
+}
 
 }  // namespace kintsugi::actors

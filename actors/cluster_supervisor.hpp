@@ -1,5 +1,5 @@
-// The root of the tree (DESIGN 5): owns the listener, the nodes, the clients and one job supervisor per job. Routes frames
-// between them; every link event, pings included, passes through its mailbox.
+// The root of the tree (DESIGN 5): owns the listener, the nodes, the clients and one job supervisor per job. Routes
+// frames between them; every link event, pings included, passes through its mailbox.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class Cluster {
   ~Cluster();
 
   const transport::ListenAddress& address() const;
-  // Cancels jobs, tells nodes to leave, then signals done(). Within the stop deadline of a job: two seconds at most, mostly
-  // far less. Any thread; once is enough.
+  // Cancels jobs, tells nodes to leave, then signals done(). Within the stop deadline of a job: two seconds at most,
+  // mostly far less. Any thread; once is enough.
   void stop(const std::string& why);
   // Also signalled when a client asked for the end of the cluster.
   const Event& done() const;

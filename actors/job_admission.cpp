@@ -16,10 +16,11 @@ Result<void> check_data(const JobConfig& job) {
   KINTSUGI_TRY(BatchReader::make(file, job.batch, job.data.seed, job.model.vocabulary));
   const std::optional<std::uint64_t> bad = file->first_outside(0, file->token_count(), job.model.vocabulary);
   if (!bad) return {};
-  return Error{ErrorAction::tell_user,
-               fmt::format("{}: token {} is outside the vocabulary of {}; check data.tokens (the file is read as {}) and "
-                           "model.vocabulary",
-                           job.data.train, *bad, job.model.vocabulary, to_string(job.data.tokens))};
+  return Error{
+      ErrorAction::tell_user,
+      fmt::format("{}: token {} is outside the vocabulary of {}; check data.tokens (the file is read as {}) and "
+                  "model.vocabulary",
+                  job.data.train, *bad, job.model.vocabulary, to_string(job.data.tokens))};
 }
 
 // A rank for every cell at most; the planner's own words where there are more.

@@ -1,11 +1,12 @@
-// What can be known of a job before any rank exists: whether its file, data, shape, saved state and save folder will do.
+// What can be known of a job before any rank exists: whether its file, data, shape, saved state and save folder will
+// do.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "engine/model/job_config.hpp"
 #include "base/ids.hpp"
+#include "engine/model/job_config.hpp"
 
 namespace kintsugi::actors {
 
@@ -30,8 +31,8 @@ struct AdmittedJob {
   std::uint64_t updates = 0;  // t there
 };
 
-// Reads the whole token file once, so: not on a thread that must answer pings. Every Error{tell_user} says what and where,
-// and what to do. Leaves nothing behind.
+// Reads the whole token file once, so: not on a thread that must answer pings. Every Error{tell_user} says what and
+// where, and what to do. Leaves nothing behind.
 Result<AdmittedJob> admit(Submission submission);
 
 }  // namespace kintsugi::actors

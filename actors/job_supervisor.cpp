@@ -29,8 +29,8 @@ namespace kintsugi::actors {
 namespace {
 
 // The one budget that all deadlines of a job derive from: the death of a process is seen at once and its silence within
-// two seconds, so this one is for a step that makes no progress though all live. No machine is slower than 1 GFLOP/s, and
-// a minute is for whatever else it does.
+// two seconds, so this one is for a step that makes no progress though all live. No machine is slower than 1 GFLOP/s,
+// and a minute is for whatever else it does.
 Duration step_budget(const JobConfig& job) {
   constexpr double kSlowestFlops = 1e9, kMostSeconds = 24 * 3600;
   const double seconds_needed = step_flops(ModelLayout(job.model), job.batch) / kSlowestFlops;
@@ -39,15 +39,23 @@ Duration step_budget(const JobConfig& job) {
 
 JobRequest make_request(const JobParts& parts) {
   const AdmittedJob& a = parts.admitted;
-  return {parts.job,           a.lineage,         parts.generation,
-          a.config,            a.submission.ranks, a.submission.nodes,
-          !a.submission.save_directory.empty(), JobDeadlines::from_budget(step_budget(a.config))};
+  return {parts.job,
+          a.lineage,
+          parts.generation,
+          a.config,
+          a.submission.ranks,
+          a.submission.nodes,
+          !a.submission.save_directory.empty(),
+          JobDeadlines::from_budget(step_budget(a.config))};
 }
 
 class JobSupervisor final : public caf::event_based_actor {
  public:
   JobSupervisor(caf::actor_config& config, std::shared_ptr<JobParts> parts)
-      : caf::event_based_actor(config), parts_(std::move(*parts)), machine_(make_request(parts_)), report_(parts_.admitted),
+      : caf::event_based_actor(config),
+        parts_(std::move(*parts)),
+        machine_(make_request(parts_)),
+        report_(parts_.admitted),
         phase_began_(parts_.clock->now()) {}
 
   const char* name() const override { return "job supervisor"; }
@@ -59,7 +67,9 @@ class JobSupervisor final : public caf::event_based_actor {
           nodes_[m.node] = m;
           feed(job_event::NodeReady{m.node, m.name, m.slots});
         },
-        [this](const NodeGone& m) { feed(job_event::NodeLost{m.node, m.why}); },
+        [this](const NodeGone& m) {
+          feed(job_event::NodeLost{m.node, m.why});
+        },
         [this](const NodeFrame& m) { on_frame(m); },
         [this](const CancelJob& m) {
           *save_cancelled_ = true;
@@ -89,7 +99,8 @@ class JobSupervisor final : public caf::event_based_actor {
 
   void dispatch(schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::RANK_UP: return on_rank_up(m.getRankUp());
+      case schemas::Message::RANK_UP:
+        return on_rank_up(m.getRankUp());
       case schemas::Message::PREPARED: {
         const auto p = m.getPrepared();
         return feed(job_event::RankPrepared{
@@ -103,16 +114,19 @@ class JobSupervisor final : public caf::event_based_actor {
         report_.rank_finished(account);
         return feed(job_event::RankFinished{account.rank, {m.getFinished().getStep()}, account.final_digest});
       }
-      case schemas::Message::SAVED: return on_saved(m.getSaved());
+      case schemas::Message::SAVED:
+        return on_saved(m.getSaved());
       case schemas::Message::FAILED: {
         const auto f = m.getFailed();
-        return feed(job_event::RankFailed{{f.getRank()}, {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}});
+        return feed(
+            job_event::RankFailed{{f.getRank()}, {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}});
       }
       case schemas::Message::RANK_DOWN: {
         const auto d = m.getRankDown();
         return feed(job_event::RankDown{{d.getRank()}, d.getWhy().cStr(), d.getExpected()});
       }
-      default: parts_.logger.warning("a message that no job understands", {{"kind", std::int64_t{m.which()}}});
+      default:
+        parts_.logger.warning("a message that no job understands", {{"kind", std::int64_t{m.which()}}});
     }
   }
 
@@ -296,8 +310,15 @@ class JobSupervisor final : public caf::event_based_actor {
   std::uint64_t last_step() const { return static_cast<std::uint64_t>(parts_.admitted.config.steps); }
 
   JobView view() const {
-    JobView v{parts_.job, parts_.admitted.config.name, to_string(machine_.phase()), "", machine_.final_step().value,
-              last_step(), last_record_ ? last_record_->loss : 0, tokens_per_second_, {}};
+    JobView v{parts_.job,
+              parts_.admitted.config.name,
+              to_string(machine_.phase()),
+              "",
+              machine_.final_step().value,
+              last_step(),
+              last_record_ ? last_record_->loss : 0,
+              tokens_per_second_,
+              {}};
     if (machine_.plan()) v.reason = machine_.plan()->reason;
     for (std::uint32_t r = 0; r < rank_nodes_.size(); ++r) {
       const auto peer = peers_.find({r});

@@ -1,5 +1,6 @@
-// The supervisor of one job: a thin shell around JobMachine (DESIGN 5). Frames of nodes become events of the machine; its
-// effects become frames for nodes and for the client that follows. The cluster supervisor owns all links and routes.
+// The supervisor of one job: a thin shell around JobMachine (DESIGN 5). Frames of nodes become events of the machine;
+// its effects become frames for nodes and for the client that follows. The cluster supervisor owns all links and
+// routes.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -17,7 +18,8 @@
 
 namespace kintsugi::actors {
 
-// --- cluster supervisor -> job supervisor -----------------------------------------------------------------------------
+// --- cluster supervisor -> job supervisor
+// -----------------------------------------------------------------------------
 struct NodeOffered {  // its slots are leased to this job
   NodeId node;
   std::string name;
@@ -37,7 +39,8 @@ struct CancelJob {
   int exit_code = 130;
 };
 
-// --- job supervisor -> cluster supervisor -----------------------------------------------------------------------------
+// --- job supervisor -> cluster supervisor
+// -----------------------------------------------------------------------------
 struct ToNode {
   NodeId node;
   std::shared_ptr<transport::Frame> frame;

@@ -14,8 +14,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // JSON has no NaN or infinity; a diverged loss is null.
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-Json number(float value) { return number(static_cast<double>(value)); }
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+Json number(float value) {
+  return number(static_cast<double>(value));
+}
 
 Json plan_json(const Plan& plan) {
   Json stages = Json::array();
@@ -28,8 +32,12 @@ Json plan_json(const Plan& plan) {
   }
   Json nodes = Json::array();
   for (const NodeId node : plan.rank_nodes) nodes.push_back(node.value);
-  return {{"generation", to_string(plan.generation)}, {"digest", to_hex(plan.digest())},   {"ranks", plan.rank_count()},
-          {"lanes", plan.lanes},                      {"rank_nodes", std::move(nodes)},    {"stages", std::move(stages)},
+  return {{"generation", to_string(plan.generation)},
+          {"digest", to_hex(plan.digest())},
+          {"ranks", plan.rank_count()},
+          {"lanes", plan.lanes},
+          {"rank_nodes", std::move(nodes)},
+          {"stages", std::move(stages)},
           {"reason", plan.reason}};
 }
 

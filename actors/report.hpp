@@ -11,7 +11,6 @@
 #include "engine/control/decision_record.hpp"
 #include "engine/plan/plan.hpp"
 #include "schemas/control.capnp.h"
-#include "schemas/control.capnp.h"
 
 namespace kintsugi::actors {
 
@@ -32,7 +31,8 @@ struct RankAccount {
 };
 RankAccount read_account(schemas::RankAccount::Reader in);
 
-// A day of steps of a second. Past this the oldest are left out, and the report says how many, so that it fits one frame.
+// A day of steps of a second. Past this the oldest are left out, and the report says how many, so that it fits one
+// frame.
 constexpr std::size_t kReportedSteps = 40'000;
 
 class Report {

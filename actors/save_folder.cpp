@@ -36,7 +36,8 @@ Result<std::vector<float>> read_master(const std::string& directory, const Shard
   while (!rest.empty()) {
     const ssize_t n = ::pread(fd.get(), rest.data(), rest.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Error{ErrorAction::tell_user, n < 0 ? errno_message("cannot read", path) : path + ": ends early"};
+    if (n <= 0)
+      return Error{ErrorAction::tell_user, n < 0 ? errno_message("cannot read", path) : path + ": ends early"};
     rest = rest.subspan(static_cast<std::size_t>(n));
     at += n;
   }

@@ -1,5 +1,5 @@
-// A save in the making, from the supervisor's side: begun, filled by ranks with their shards, then completed with the model
-// in Hugging Face's form and published; or abandoned, and then nothing of it is left.
+// A save in the making, from the supervisor's side: begun, filled by ranks with their shards, then completed with the
+// model in Hugging Face's form and published; or abandoned, and then nothing of it is left.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ class SaveFolder {
 
  private:
   std::string directory_;
-  std::string staging_;      // empty: nothing begun
-  std::string made_from_;    // the outermost parent that did not exist before
+  std::string staging_;    // empty: nothing begun
+  std::string made_from_;  // the outermost parent that did not exist before
 };
 
 // config.json and model.safetensors in `directory`, which holds all of the manifest's shards.

@@ -8,19 +8,24 @@ Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger
   transport::LinkCallbacks callbacks;
   callbacks.on_frame = [&inbox](transport::Link& link, transport::Frame frame, std::vector<FileDescriptor>) {
     Result<actors::ControlMessage> message = actors::ControlMessage::parse(std::move(frame));
-    if (message) inbox.push(std::move(*message));
-    else link.close(message.error().message);
+    if (message)
+      inbox.push(std::move(*message));
+    else
+      link.close(message.error().message);
   };
   callbacks.on_down = [&inbox](transport::Link&, const Error& why) { inbox.push(Disconnected{why}); };
   const transport::Hello hello{transport::LinkRole::client,
                                {static_cast<std::uint64_t>(wall_clock_ns())},
                                "client " + std::to_string(::getpid())};
   // The pings' deadline is how soon a lost supervisor is noticed.
-  links_.dial({cluster.addresses, cluster.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
-              [&inbox](Result<std::shared_ptr<transport::Link>> link) {
-                if (link) inbox.push(Connected{std::move(*link)});
-                else inbox.push(Disconnected{link.error()});
-              });
+  links_.dial(
+      {cluster.addresses, cluster.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
+      [&inbox](Result<std::shared_ptr<transport::Link>> link) {
+        if (link)
+          inbox.push(Connected{std::move(*link)});
+        else
+          inbox.push(Disconnected{link.error()});
+      });
 }
 
 Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger) {

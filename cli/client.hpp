@@ -20,7 +20,8 @@ class Client {
   transport::LinkService links_;
 };
 
-// One request and its one answer, in at most `kAnswerDeadline`. Error{refuse}: nobody answered; Error{cancelled}: a signal.
+// One request and its one answer, in at most `kAnswerDeadline`. Error{refuse}: nobody answered; Error{cancelled}: a
+// signal.
 Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger);
 
 // What a supervisor on a busy machine may take to accept a link or to answer.

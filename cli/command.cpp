@@ -20,13 +20,18 @@ std::string environment(const char* name) {
 int fail(const Error& error) {
   std::fprintf(stderr, "kintsugi: %s\n", error.message.c_str());
   switch (error.action) {
-    case ErrorAction::tell_user: return kUsage;
-    case ErrorAction::refuse: return kRefused;
-    case ErrorAction::fail_link: return kRefused;
-    case ErrorAction::cancelled: return kInterrupted;
+    case ErrorAction::tell_user:
+      return kUsage;
+    case ErrorAction::refuse:
+      return kRefused;
+    case ErrorAction::fail_link:
+      return kRefused;
+    case ErrorAction::cancelled:
+      return kInterrupted;
     case ErrorAction::retry:
     case ErrorAction::end_generation:
-    case ErrorAction::restart_process: return kFailed;
+    case ErrorAction::restart_process:
+      return kFailed;
   }
   KINTSUGI_UNREACHABLE();
 }
@@ -36,8 +41,9 @@ void LogOptions::add_to(CLI::App& command) {
   command.add_flag("--verbose", verbose, "log every decision, not only warnings");
 }
 
-Logger LogOptions::make(const char* component) const {
-  return Logger::to_file(file, verbose ? LogLevel::info : LogLevel::warning, component);
+Logger LogOptions::make(const char* component, LogLevel least) const {
+  if (!file.empty()) least = LogLevel::warning;
+  return Logger::to_file(file, verbose ? LogLevel::info : least, component);
 }
 
 std::vector<std::string> LogOptions::arguments() const {
@@ -59,7 +65,9 @@ void add_state_option(CLI::App& command, std::string& directory) {
   command.add_option("--state", directory, "the supervisor's state directory")->type_name("DIR")->capture_default_str();
 }
 
-unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+unsigned usable_cores() {
+  return std::max(1U, std::thread::hardware_concurrency());
+}
 
 std::string absolute_path(const std::string& path) {
   if (path.empty()) return path;

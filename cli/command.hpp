@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -32,12 +33,13 @@ void add_rank(CLI::App& app, Action& action);  // hidden: started by nodes only
 // Prints "kintsugi: MESSAGE" to standard error and returns the exit code that the action asks for.
 int fail(const Error& error);
 
-// --log FILE and --verbose.
+// --log FILE and --verbose. Without them the processes of a cluster log warnings, and the commands of a person, who
+// reads messages instead, only errors.
 struct LogOptions {
   std::string file;  // empty: standard error
   bool verbose = false;
   void add_to(CLI::App& command);
-  Logger make(const char* component) const;
+  Logger make(const char* component, LogLevel least = LogLevel::error) const;
   // As arguments for a child process.
   std::vector<std::string> arguments() const;
 };

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
-#include "base/units.hpp"
 #include "engine/data/inspect.hpp"
 #include "engine/data/prepare.hpp"
 
@@ -42,8 +42,8 @@ void draw_bar(std::uint64_t done, std::uint64_t all) {
   constexpr std::size_t kWidth = 40;
   const double part = all == 0 ? 1.0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(all));
   const auto full = static_cast<std::size_t>(part * kWidth);
-  fmt::print(stderr, "\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(full, '#'), std::string(kWidth - full, ' '), part * 100,
-             format_bytes(done));
+  fmt::print(stderr, "\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(full, '#'), std::string(kWidth - full, ' '),
+             part * 100, format_bytes(done));
   std::fflush(stderr);
 }
 
@@ -105,22 +105,26 @@ int inspect_command(const InspectCommand& c) {
                                   {"largest", facts->largest},
                                   {"vocabulary_needed", facts->vocabulary_needed},
                                   {"first_tokens", facts->first_tokens}};
-    out["unigram_entropy_nats"] = facts->unigram_entropy_nats ? nlohmann::ordered_json(*facts->unigram_entropy_nats) : nullptr;
+    out["unigram_entropy_nats"] =
+        facts->unigram_entropy_nats ? nlohmann::ordered_json(*facts->unigram_entropy_nats) : nullptr;
     if (c.length > 0) out["samples"] = facts->samples(c.length);
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kDone;
   }
   fmt::print("{}: {} tokens as {}, from {} to {}\n", c.path, facts->tokens, to_string(facts->format), facts->smallest,
              facts->largest);
-  if (facts->unigram_entropy_nats) fmt::print("unigram entropy: {:.4f} nats\n", *facts->unigram_entropy_nats);
-  else fmt::print("too many different tokens for a vocabulary: the format is most likely another one (--tokens)\n");
+  if (facts->unigram_entropy_nats)
+    fmt::print("unigram entropy: {:.4f} nats\n", *facts->unigram_entropy_nats);
+  else
+    fmt::print("too many different tokens for a vocabulary: the format is most likely another one (--tokens)\n");
   if (c.length > 0) fmt::print("samples of {}: {}\n", c.length, facts->samples(c.length));
   fmt::print("begins: {}\n", facts->first_tokens);
   return kDone;
 }
 
 void add_prepare(CLI::App& data, Action& action) {
-  CLI::App* command = data.add_subcommand("prepare", "Turn text files and trees into one token file; a token is a byte");
+  CLI::App* command =
+      data.add_subcommand("prepare", "Turn text files and trees into one token file; a token is a byte");
   auto c = std::make_shared<PrepareCommand>();
   command->add_option("PATH", c->options.inputs, "files and directories, in this order")->required();
   command->add_option("-o,--output,--out", c->options.output, "the token file (uint16)")->required()->type_name("FILE");

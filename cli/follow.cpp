@@ -11,6 +11,8 @@ namespace {
 
 // A cancelled job has its own two seconds; past them there is nobody to wait for.
 constexpr Duration kCancelGrace = milliseconds(1'500);
+// One wish to end may come as two signals: timeout(1) sends one to its child and one to the group.
+constexpr Duration kSameInterrupt = milliseconds(300);
 // A child's death is news for the supervisor, too, which names it better: its word is waited for this long.
 constexpr Duration kChildGrace = milliseconds(1'500);
 
@@ -22,8 +24,10 @@ class JobFollower {
     while (!end_) {
       std::optional<InboxItem> item = inbox_.next(deadline_);
       if (item && request_.on_item) request_.on_item(*item);
-      if (item) std::visit([this](auto& i) { on(i); }, *item);
-      else end_ = *at_deadline_;
+      if (item)
+        std::visit([this](auto& i) { on(i); }, *item);
+      else
+        end_ = *at_deadline_;
     }
     view_.finish();
     return *end_;
@@ -38,8 +42,10 @@ class JobFollower {
   }
 
   void on(Disconnected& down) {
-    if (at_deadline_) end_ = *at_deadline_;
-    else end_ = JobEnd{kRefused, (accepted_ ? "the supervisor is gone, and the job with it: " : "") + down.why.message};
+    if (at_deadline_)
+      end_ = *at_deadline_;
+    else
+      end_ = JobEnd{kRefused, (accepted_ ? "the supervisor is gone, and the job with it: " : "") + down.why.message};
   }
 
   void on(ClusterEnded&) { end_ = JobEnd{kFailed, "the supervisor ended"}; }
@@ -50,18 +56,22 @@ class JobFollower {
   }
 
   void on(Interrupted&) {
+    const Instant now = SteadyClock().now();
+    if (interrupted_ && now - interrupted_at_ < kSameInterrupt) return;
     if (interrupted_) {
       end_ = JobEnd{kInterrupted, "interrupted again: everything is ended at once", true};
       return;
     }
     interrupted_ = true;
+    interrupted_at_ = now;
     view_.finish();
     fmt::print(stderr, "interrupted: ending the job\n");
     if (!link_ || !accepted_ || !request_.submission.follow) {
       end_ = JobEnd{kInterrupted, ""};
       return;
     }
-    static_cast<void>(link_->send(actors::make_frame([&](schemas::Message::Builder m) { m.initCancel().setJob(job_); })));
+    static_cast<void>(
+        link_->send(actors::make_frame([&](schemas::Message::Builder m) { m.initCancel().setJob(job_); })));
     wait_until(kCancelGrace, {kInterrupted, "the job did not end in time"});
   }
 
@@ -83,13 +93,18 @@ class JobFollower {
         return;
       case schemas::Message::REFUSED: {
         const auto action = static_cast<ErrorAction>(m.getRefused().getAction());
-        const int code = action == ErrorAction::tell_user ? kUsage : action == ErrorAction::cancelled ? kInterrupted : kRefused;
+        const int code = action == ErrorAction::tell_user   ? kUsage
+                         : action == ErrorAction::cancelled ? kInterrupted
+                                                            : kRefused;
         end_ = JobEnd{code, m.getRefused().getMessage().cStr()};
         return;
       }
-      case schemas::Message::PROGRESS: return view_.show(m.getProgress());
-      case schemas::Message::ENDED: return on_ended(m.getEnded());
-      default: return;  // of a newer supervisor
+      case schemas::Message::PROGRESS:
+        return view_.show(m.getProgress());
+      case schemas::Message::ENDED:
+        return on_ended(m.getEnded());
+      default:
+        return;  // of a newer supervisor
     }
   }
 
@@ -98,7 +113,8 @@ class JobFollower {
     JobEnd end{interrupted_ ? kInterrupted : ended.getExitCode(), ended.getMessage().cStr()};
     const std::string report = ended.getReport().cStr();
     if (!report.empty() && !request_.report_file.empty()) {
-      if (const Result<void> wrote = write_file_atomically(request_.report_file, std::as_bytes(std::span(report))); !wrote) {
+      if (const Result<void> wrote = write_file_atomically(request_.report_file, std::as_bytes(std::span(report)));
+          !wrote) {
         fmt::print(stderr, "kintsugi: {}\n", wrote.error().message);
         if (end.exit_code == kDone) end.exit_code = kFailed;
       }
@@ -111,7 +127,8 @@ class JobFollower {
     const nlohmann::json json = nlohmann::json::parse(report, nullptr, false);
     if (!json.is_object() || json["steps"].empty()) return;
     const auto& last = json["steps"].back();
-    fmt::print("{} steps, loss {}, {:.0f} tokens/s, digest {}\n", last["step"].get<std::uint64_t>(), last["loss"].dump(),
+    fmt::print("{} steps, loss {}, {:.0f} tokens/s, digest {}\n", last["step"].get<std::uint64_t>(),
+               last["loss"].is_number() ? fmt::format("{:.4f}", last["loss"].get<double>()) : "not finite",
                json["tokens_per_second"].get<double>(), json["final_digest"].get<std::string>());
     if (!request_.submission.save_directory.empty()) fmt::print("saved in {}\n", request_.submission.save_directory);
     if (!request_.report_file.empty()) fmt::print("report in {}\n", request_.report_file);
@@ -128,13 +145,15 @@ class JobFollower {
   std::shared_ptr<transport::Link> link_;
   std::uint32_t job_ = 0;
   bool accepted_ = false, interrupted_ = false;
-  Instant deadline_ = kNoDeadline;
+  Instant interrupted_at_, deadline_ = kNoDeadline;
   std::optional<JobEnd> at_deadline_;  // what it is when the deadline passes
   std::optional<JobEnd> end_;
 };
 
 }  // namespace
 
-JobEnd follow_job(Inbox& inbox, const FollowRequest& request) { return JobFollower(inbox, request).run(); }
+JobEnd follow_job(Inbox& inbox, const FollowRequest& request) {
+  return JobFollower(inbox, request).run();
+}
 
 }  // namespace kintsugi::cli

@@ -11,9 +11,9 @@
 namespace kintsugi::cli {
 
 struct FollowRequest {
-  actors::Submission submission;  // follow = false: returns once the job is accepted
-  std::string report_file;        // empty: none
-  bool ends_with_children = false;  // `run`: the end of a child is the end of the job
+  actors::Submission submission;                  // follow = false: returns once the job is accepted
+  std::string report_file;                        // empty: none
+  bool ends_with_children = false;                // `run`: the end of a child is the end of the job
   std::function<void(const InboxItem&)> on_item;  // sees every item first; may be empty
 };
 
@@ -23,7 +23,8 @@ struct JobEnd {
   bool impatient = false;  // a second signal: end everything at once
 };
 
-// Prints progress, what was trained and where things are. A first SIGINT or SIGTERM cancels the job and waits for its end.
+// Prints progress, what was trained and where things are. A first SIGINT or SIGTERM cancels the job and waits for its
+// end.
 JobEnd follow_job(Inbox& inbox, const FollowRequest& request);
 
 }  // namespace kintsugi::cli

@@ -33,8 +33,9 @@ Result<LoadedWeights> load_weights(const HuggingFaceModel& model, kernels::Devic
     std::vector<float> host(static_cast<std::size_t>(group.count));
     for (std::uint32_t p = group.first_parameter; p < group.first_parameter + group.parameter_count; ++p) {
       const Parameter& parameter = layout.parameters()[p];
-      KINTSUGI_TRY(model.read(p, 0, std::span(host).subspan(static_cast<std::size_t>(parameter.offset),
-                                                            static_cast<std::size_t>(parameter.count()))));
+      KINTSUGI_TRY(model.read(p, 0,
+                              std::span(host).subspan(static_cast<std::size_t>(parameter.offset),
+                                                      static_cast<std::size_t>(parameter.count()))));
     }
     KINTSUGI_TRY_ASSIGN(std::unique_ptr<kernels::Buffer> buffer, device.allocate(host.size() * sizeof(float)));
     weights.views.push_back(buffer->as(kernels::DType::float32, 0, group.count));
@@ -58,8 +59,9 @@ int generate(const GenerateOptions& o) {
   const Result<HuggingFaceModel> model = load_hugging_face(o.model);
   if (!model) return fail(model.error());
   if (model->config().vocabulary != kByteVocabulary) {
-    return fail({ErrorAction::tell_user, o.model + ": its vocabulary has " + std::to_string(model->config().vocabulary) +
-                                             " tokens; without a tokenizer only models over the 256 bytes can be sampled"});
+    return fail(
+        {ErrorAction::tell_user, o.model + ": its vocabulary has " + std::to_string(model->config().vocabulary) +
+                                     " tokens; without a tokenizer only models over the 256 bytes can be sampled"});
   }
   const auto device = kernels::cpu::make_cpu_device(static_cast<int>(usable_cores()));
   const auto stream = device->create_stream();
@@ -88,7 +90,9 @@ int generate(const GenerateOptions& o) {
 void add_generate(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "A sample from a saved model");
   auto o = std::make_shared<GenerateOptions>();
-  command->add_option("--model", o->model, "what --save wrote: config.json and model.safetensors")->required()->type_name("DIR");
+  command->add_option("--model", o->model, "what --save wrote: config.json and model.safetensors")
+      ->required()
+      ->type_name("DIR");
   command->add_option("--prompt", o->prompt, "how the text begins")->type_name("TEXT");
   command->add_option("--tokens", o->tokens, "at most so many more bytes; fewer when the model ends the document")
       ->type_name("N")

@@ -1,4 +1,5 @@
-// Everything that a command waits for, in one queue: frames and the end of its link, the ends of child processes, signals.
+// Everything that a command waits for, in one queue: frames and the end of its link, the ends of child processes,
+// signals.
 #pragma once
 
 #include <deque>

@@ -15,6 +15,8 @@ void catch_interrupts() {
   }
 }
 
-bool interrupted() { return caught != 0; }
+bool interrupted() {
+  return caught != 0;
+}
 
 }  // namespace kintsugi::cli

@@ -22,7 +22,8 @@ void JobOptions::add_to(CLI::App& command) {
   command.add_option("--steps", steps, "train until this step, in place of the job file's")
       ->type_name("K")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  command.add_option("--save", save, "at the end, write model (Hugging Face form) and full state here")->type_name("DIR");
+  command.add_option("--save", save, "at the end, write model (Hugging Face form) and full state here")
+      ->type_name("DIR");
   command.add_option("--resume", resume, "start from the state that --save wrote here")->type_name("DIR");
   command.add_option("--report", report, "at the end, write what was measured as one JSON object")->type_name("FILE");
   command.add_option("--transport", transport, "tensors inside a node: shared memory (auto), or UCX everywhere (ucx)")
@@ -42,8 +43,8 @@ Result<void> check_report_path(const std::string& path) {
     return Error{ErrorAction::tell_user, "--report: " + path + " is a directory; name a file"};
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    return Error{ErrorAction::tell_user, "--report: " + errno_message("cannot write in", folder) +
-                                             "; make the folder, or name another"};
+    return Error{ErrorAction::tell_user,
+                 "--report: " + errno_message("cannot write in", folder) + "; make the folder, or name another"};
   }
   return {};
 }

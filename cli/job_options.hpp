@@ -1,8 +1,8 @@
 // The options of a job that `run` and `submit` share, and what becomes of them.
 #pragma once
 
-#include "actors/job_admission.hpp"
 #include "actors/control_message.hpp"
+#include "actors/job_admission.hpp"
 #include "cli/command.hpp"
 
 namespace kintsugi::cli {

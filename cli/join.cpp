@@ -32,14 +32,15 @@ int join(const JoinOptions& o) {
   const Result<transport::JoinToken> token = transport::parse_join_token(text);
   if (!token) return fail({token.error().action, "--token (or KINTSUGI_TOKEN): " + token.error().message});
   for (const std::string& label : o.labels) {
-    if (label.find('=') == std::string::npos) return fail({ErrorAction::tell_user, "--labels: '" + label + "' is not KEY=VALUE"});
+    if (label.find('=') == std::string::npos)
+      return fail({ErrorAction::tell_user, "--labels: '" + label + "' is not KEY=VALUE"});
   }
   actors::NodeProcessOptions node;
   node.addresses = o.addresses;
   node.token = *token;
   node.slots = o.slots;
   node.labels = o.labels;
-  node.logger = o.log.make("node");
+  node.logger = o.log.make("node", LogLevel::warning);
   return actors::run_node_process(node);
 }
 
@@ -48,9 +49,11 @@ int join(const JoinOptions& o) {
 void add_join(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("join", "Make this machine a node of a cluster, at any time");
   auto o = std::make_shared<JoinOptions>();
-  command->add_option("HOST:PORT", o->addresses, "where the supervisor listens; several are tried in order")->required();
-  command->add_option("--token", o->token, "as `kintsugi supervise` prints it; default: the variable KINTSUGI_TOKEN, which "
-                                           "does not show in process lists");
+  command->add_option("HOST:PORT", o->addresses, "where the supervisor listens; several are tried in order")
+      ->required();
+  command->add_option("--token", o->token,
+                      "as `kintsugi supervise` prints it; default: the variable KINTSUGI_TOKEN, which "
+                      "does not show in process lists");
   command->add_option("--slots", o->slots, "rank processes at once; default: one a core")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));

@@ -13,12 +13,13 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help and exit");
   app.set_version_flag("--version", kintsugi_version());
-  app.footer("Example, on one machine with nothing configured:\n"
-             "  kintsugi data prepare --output train.bin ~/texts\n"
-             "  kintsugi run examples/tiny.yaml --ranks 2 --save model\n"
-             "  kintsugi generate --model model --prompt 'It was '\n\n"
-             "`kintsugi COMMAND --help` shows more. Exit codes: 0 done; 1 the job failed; 2 wrong usage or configuration;\n"
-             "3 refused by, or no answer from, the cluster; 130 interrupted.");
+  app.footer(
+      "Example, on one machine with nothing configured:\n"
+      "  kintsugi data prepare --output train.bin ~/texts\n"
+      "  kintsugi run examples/tiny.yaml --ranks 2 --save model\n"
+      "  kintsugi generate --model model --prompt 'It was '\n\n"
+      "`kintsugi COMMAND --help` shows more. Exit codes: 0 done; 1 the job failed; 2 wrong usage or configuration;\n"
+      "3 refused by, or no answer from, the cluster; 130 interrupted.");
   Action action;
   for (const auto add : {add_run, add_supervise, add_join, add_submit, add_cancel, add_status, add_generate, add_data,
                          add_version, add_rank}) {
@@ -32,7 +33,8 @@ int run(int argc, char** argv) {
     const CLI::App* at = &app;
     while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
     std::string name = at->get_name();
-    for (const CLI::App* up = at->get_parent(); up != nullptr; up = up->get_parent()) name = up->get_name() + " " + name;
+    for (const CLI::App* up = at->get_parent(); up != nullptr; up = up->get_parent())
+      name = up->get_name() + " " + name;
     std::fprintf(stderr, "kintsugi: %s\nTry `%s --help`.\n", wrong.what(), name.c_str());
     return kUsage;
   }

@@ -55,8 +55,10 @@ void ProgressView::show(schemas::Progress::Reader p) {
   const std::string line =
       fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  {} rank{}{}", p.getStep(), p.getSteps(), p.getLoss(),
                   p.getTokensPerSecond(), p.getRanks(), p.getRanks() == 1 ? "" : "s", left);
-  if (terminal_) rewrite(line);
-  else fmt::print(stderr, "{}\n", line);
+  if (terminal_)
+    rewrite(line);
+  else
+    fmt::print(stderr, "{}\n", line);
 }
 
 void ProgressView::finish() {

@@ -1,5 +1,5 @@
-// A job's progress for people, on standard error: one line that is rewritten on a terminal, plain lines otherwise, at most
-// one a second.
+// A job's progress for people, on standard error: one line that is rewritten on a terminal, plain lines otherwise, at
+// most one a second.
 #pragma once
 
 #include <string>

@@ -33,7 +33,7 @@ void add_rank(CLI::App& app, Action& action) {
       sigemptyset(&none);
       ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
       o->process.identity.fence.job = o->process.identity.job;
-      o->process.logger = o->log.make("rank");
+      o->process.logger = o->log.make("rank", LogLevel::warning);
       return actors::run_rank_process(o->process);
     };
   });

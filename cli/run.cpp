@@ -1,5 +1,5 @@
-// Everything on this machine (docs/decisions/0003): what supervise, join and submit do, as the same processes over the same
-// links, with the duty to end all that was started.
+// Everything on this machine (docs/decisions/0003): what supervise, join and submit do, as the same processes over the
+// same links, with the duty to end all that was started.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,13 +32,14 @@ class Nodes {
     for (std::uint32_t n = 0; n < options_.nodes; ++n) {
       const std::uint32_t slots = ranks / options_.nodes + (n < ranks % options_.nodes ? 1 : 0);
       actors::SpawnRequest request;
-      request.arguments = {"kintsugi", "join", address.text(), "--slots", std::to_string(slots), "--parent",
-                           std::to_string(::getpid())};
+      request.arguments = {
+          "kintsugi", "join", address.text(), "--slots", std::to_string(slots), "--parent", std::to_string(::getpid())};
       const std::vector<std::string> log = options_.log.arguments();
       request.arguments.insert(request.arguments.end(), log.begin(), log.end());
       request.environment = {"KINTSUGI_TOKEN=" + transport::to_text(token)};
       const std::string name = "node process " + std::to_string(n + 1);
-      KINTSUGI_TRY_ASSIGN(const pid_t pid, watcher_.spawn(std::move(request), [this, name](const actors::ProcessEnd& end) {
+      KINTSUGI_TRY_ASSIGN(const pid_t pid,
+                          watcher_.spawn(std::move(request), [this, name](const actors::ProcessEnd& end) {
                             inbox_.push(ChildEnded{name, end});
                           }));
       running_.insert(pid);
@@ -133,7 +134,8 @@ int run(const RunOptions& o) {
 }  // namespace
 
 void add_run(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("run", "Train a job on this machine: supervisor, nodes and ranks, nothing to configure");
+  CLI::App* command =
+      app.add_subcommand("run", "Train a job on this machine: supervisor, nodes and ranks, nothing to configure");
   auto o = std::make_shared<RunOptions>();
   o->job.add_to(*command);
   command->add_option("--nodes", o->nodes, "node processes that share the ranks")
@@ -141,10 +143,11 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   o->log.add_to(*command);
-  command->footer("Without --ranks: one rank a core, at most one for each cell (stages x lanes). The digest of the result is the\n"
-                  "same for any --ranks, --nodes, --stages and --threads. Ctrl-C ends the job and every process; a second one\n"
-                  "does not wait.\n\n"
-                  "Example:\n  kintsugi run examples/tiny.yaml --ranks 4 --nodes 2 --steps 50 --save model --report report.json");
+  command->footer(
+      "Without --ranks: one rank a core, at most one for each cell (stages x lanes). The digest of the result is the\n"
+      "same for any --ranks, --nodes, --stages and --threads. Ctrl-C ends the job and every process; a second one\n"
+      "does not wait.\n\n"
+      "Example:\n  kintsugi run examples/tiny.yaml --ranks 4 --nodes 2 --steps 50 --save model --report report.json");
   command->callback([&action, o] { action = [o] { return run(*o); }; });
 }
 

@@ -21,8 +21,7 @@ void print(const nlohmann::json& s) {
   for (const auto& n : s["nodes"]) {
     fmt::print("{:<5} {:<20} {:>5} {:>6} {:>10}  {}\n", n["node"].get<std::uint32_t>(), n["host"].get<std::string>(),
                n["slots"].get<std::uint32_t>(), n["cores"].get<std::uint32_t>(),
-               format_bytes(n["memory_bytes"].get<std::uint64_t>()),
-               n["job"].is_null() ? "-" : n["job"].dump());
+               format_bytes(n["memory_bytes"].get<std::uint64_t>()), n["job"].is_null() ? "-" : n["job"].dump());
   }
   if (s["nodes"].empty()) fmt::print("(none: machines join by the command that `kintsugi supervise` printed)\n");
   for (const auto& j : s["jobs"]) {
@@ -45,8 +44,10 @@ int status(const StatusOptions& o) {
       return;
     }
     const std::string text = answer->get().getStatusReply().cStr();
-    if (o.json) std::fputs(text.c_str(), stdout);
-    else print(nlohmann::json::parse(text));
+    if (o.json)
+      std::fputs(text.c_str(), stdout);
+    else
+      print(nlohmann::json::parse(text));
   });
   return read ? code : fail(read.error());
 }

@@ -33,11 +33,14 @@ void add_submit(CLI::App& app, Action& action) {
   auto o = std::make_shared<SubmitOptions>();
   o->job.add_to(*command);
   add_state_option(*command, o->state);
-  command->add_option("--nodes", o->nodes, "wait until this many nodes are there")->type_name("M")->check(CLI::Range(1, 4096));
+  command->add_option("--nodes", o->nodes, "wait until this many nodes are there")
+      ->type_name("M")
+      ->check(CLI::Range(1, 4096));
   command->add_flag("--detach", o->detach, "return once the job is accepted; Ctrl-C then cannot end it");
   o->log.add_to(*command);
-  command->footer("While it follows, Ctrl-C cancels the job. A client that is killed leaves it running.\n\n"
-                  "Example:\n  kintsugi submit job.yaml --ranks 4 --save model --report report.json");
+  command->footer(
+      "While it follows, Ctrl-C cancels the job. A client that is killed leaves it running.\n\n"
+      "Example:\n  kintsugi submit job.yaml --ranks 4 --save model --report report.json");
   command->callback([&action, o] { action = [o] { return submit(*o); }; });
 }
 

@@ -53,7 +53,8 @@ struct StateDirectory {
     state.path = path;
     std::error_code failed;
     fs::create_directories(path, failed);
-    if (failed) return Error{ErrorAction::tell_user, "cannot make the state directory " + path + ": " + failed.message()};
+    if (failed)
+      return Error{ErrorAction::tell_user, "cannot make the state directory " + path + ": " + failed.message()};
     const std::string lock = path + "/lock";
     state.lock = FileDescriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!state.lock.valid()) return Error{ErrorAction::tell_user, errno_message("cannot open", lock)};
@@ -71,8 +72,9 @@ struct StateDirectory {
     if (fs::exists(file)) {
       KINTSUGI_TRY_ASSIGN(const std::string text, read_text_file(file, 64));
       if (std::from_chars(text.data(), text.data() + text.size(), epoch).ec != std::errc()) {
-        return Error{ErrorAction::tell_user, file + " is damaged; it holds the number of starts: write a higher one than "
-                                                    "any used before"};
+        return Error{ErrorAction::tell_user, file +
+                                                 " is damaged; it holds the number of starts: write a higher one than "
+                                                 "any used before"};
       }
     }
     const std::string next = std::to_string(++epoch) + "\n";
@@ -80,7 +82,9 @@ struct StateDirectory {
   }
 };
 
-bool is_wildcard(const std::string& address) { return address.empty() || address == "0.0.0.0" || address == "::"; }
+bool is_wildcard(const std::string& address) {
+  return address.empty() || address == "0.0.0.0" || address == "::";
+}
 
 std::string host_name() {
   char name[256] = {};
@@ -118,7 +122,7 @@ int supervise(const SuperviseOptions& o) {
   options.identity = std::move(*identity);
   options.epoch = state->epoch;
   options.version = kintsugi_version();
-  options.logger = o.log.make("supervisor");
+  options.logger = o.log.make("supervisor", LogLevel::warning);
   auto cluster = actors::Cluster::start(std::move(options));
   if (!cluster) return fail(cluster.error());
   (*cluster)->done().when_done([&inbox](const Result<void>&) { inbox.push(ClusterEnded{}); });
@@ -140,16 +144,18 @@ int supervise(const SuperviseOptions& o) {
 }  // namespace
 
 void add_supervise(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("supervise", "Run a cluster's supervisor; prints the command by which machines join");
+  CLI::App* command =
+      app.add_subcommand("supervise", "Run a cluster's supervisor; prints the command by which machines join");
   auto o = std::make_shared<SuperviseOptions>();
   command->add_option("--listen", o->listen, "where nodes and clients reach it; port 0 takes a free one")
       ->type_name("ADDRESS:PORT")
       ->capture_default_str();
   add_state_option(*command, o->state);
   o->log.add_to(*command);
-  command->footer("By default only this machine can reach it; with --listen 0.0.0.0:7700 others can, if they know the token.\n"
-                  "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n\n"
-                  "Example:\n  kintsugi supervise --listen 0.0.0.0:7700 --state ~/cluster");
+  command->footer(
+      "By default only this machine can reach it; with --listen 0.0.0.0:7700 others can, if they know the token.\n"
+      "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n\n"
+      "Example:\n  kintsugi supervise --listen 0.0.0.0:7700 --state ~/cluster");
   command->callback([&action, o] { action = [o] { return supervise(*o); }; });
 }
 

@@ -1,5 +1,7 @@
 """Whole runs with real processes: clean ends, deaths, garbage, equal bits."""
+import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -153,7 +155,6 @@ class Ends(ClusterTest):
         self.assertEqual(client.wait(), 130)
 
     def status_address(self):
-        import json
         return json.loads((self.folder / "state/cluster.json").read_text())["addresses"][0]
 
     def listening(self):
@@ -170,7 +171,7 @@ class Ends(ClusterTest):
                     continue
         found = []
         for family, any_address, here in [("tcp", "00000000", "127.0.0.1"), ("tcp6", "0" * 32, "::1")]:
-            for line in open(f"/proc/net/{family}").read().splitlines()[1:]:
+            for line in pathlib.Path(f"/proc/net/{family}").read_text().splitlines()[1:]:
                 words = line.split()
                 if words[3] == "0A" and words[9] in inodes:
                     address, port = words[1].rsplit(":", 1)
