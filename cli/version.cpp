@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/kintsugi_commit.h"
 #include "kernels/cpu/cpu_device.hpp"
-#include "kintsugi_commit.h"
 
 namespace kintsugi::cli {
 

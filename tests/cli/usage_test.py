@@ -4,7 +4,7 @@ import socket
 import struct
 import unittest
 
-from cluster import ClusterTest
+from cluster import ClusterTest, wait_for
 
 
 class Usage(ClusterTest):
@@ -120,6 +120,17 @@ class Cluster(ClusterTest):
         self.assertEqual(self.status()["nodes"], [])
         supervisor.popen.terminate()
         self.assertEqual(supervisor.wait(), 130)
+
+    def test_the_token_of_another_cluster_is_refused(self):
+        supervisor, (address, _, _) = self.supervise()
+        other = self.start("supervise", "--listen", "127.0.0.1:0", "--state", self.folder / "other")
+        wait_for(lambda: "--token" in other.stdout, "the join command is printed")
+        process = self.run_command("join", address, "--token", other.stdout.split("--token ")[1].split()[0])
+        self.assertEqual(process.popen.returncode, 3, process.stderr)
+        self.assertEqual(self.status()["nodes"], [])
+        for each in [supervisor, other]:
+            each.popen.terminate()
+            each.wait()
 
     def test_cancel_without_a_job_is_refused(self):
         supervisor, _ = self.supervise()
