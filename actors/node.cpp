@@ -104,6 +104,7 @@ class NodeSupervisor final : public caf::event_based_actor {
       hello.setPid(static_cast<std::uint32_t>(::getpid()));
       hello.setIncarnation(parts_.incarnation.value);
       hello.setKernelVariant(kernels::cpu::cpu_kernel_variant());
+      hello.setVersion(o.version);
       auto labels = hello.initLabels(static_cast<unsigned>(o.labels.size()));
       for (unsigned i = 0; i < labels.size(); ++i) labels.set(i, o.labels[i]);
     }));
@@ -168,7 +169,7 @@ class NodeSupervisor final : public caf::event_based_actor {
 }  // namespace
 
 int run_node_process(const NodeProcessOptions& options) {
-  // Blocked in every thread made from here on; children get them back from posix_spawn's default mask.
+  // Blocked in every thread made from here on; children start with an empty mask.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -199,22 +200,18 @@ int run_node_process(const NodeProcessOptions& options) {
     }
   }).detach();
 
-  auto link = links.dial_and_wait({options.addresses,
-                                   options.token,
-                                   {transport::LinkRole::node, parts->incarnation, host_name()},
-                                   options.join_deadline,
-                                   link_options(),
-                                   callbacks_to(node)});
-  int code = 3;
-  std::string why;
-  if (link) {
-    caf::anon_send(node, LinkUp{*link});
-    static_cast<void>(done.wait(kNoDeadline).ok());
-    code = exit->code;
-    why = exit->why;
-  } else {
-    why = link.error().message;
-  }
+  links.dial({options.addresses,
+              options.token,
+              {transport::LinkRole::node, parts->incarnation, host_name()},
+              options.join_deadline,
+              link_options(),
+              callbacks_to(node)},
+             [node](const Result<std::shared_ptr<transport::Link>>& link) {
+               if (link) caf::anon_send(node, LinkUp{*link});
+               else caf::anon_send(node, NodeEnd{{3, link.error().message}});
+             });
+  static_cast<void>(done.wait(kNoDeadline).ok());
+  const auto& [code, why] = *exit;
   options.logger.info("the node ends", {{"why", why}, {"exit_code", code}});
   if (code != 0) fmt::print(stderr, "kintsugi join: {}\n", why);
   links.stop();

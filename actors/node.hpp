@@ -16,6 +16,7 @@ struct NodeProcessOptions {
   std::uint32_t slots = 1;             // rank processes at once
   std::vector<std::string> labels;     // "rack=r1"
   Duration join_deadline = seconds(30);
+  std::string version;
   Logger logger;
 };
 

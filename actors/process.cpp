@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <future>
 
 extern char** environ;
@@ -99,8 +100,11 @@ Result<pid_t> ProcessWatcher::spawn_here(const SpawnRequest& request, std::funct
   KINTSUGI_TRY(actions.place(request.descriptors));
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setpgroup(&attributes, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
   std::vector<std::string> arguments = request.arguments;
   std::vector<std::string> environment = request.environment;
   for (char** e = environ; *e != nullptr; ++e) environment.emplace_back(*e);

@@ -40,6 +40,7 @@ int join(const JoinOptions& o) {
   node.token = *token;
   node.slots = o.slots;
   node.labels = o.labels;
+  node.version = kintsugi_version();
   node.logger = o.log.make("node", LogLevel::warning);
   return actors::run_node_process(node);
 }

@@ -1,9 +1,5 @@
 #include "actors/rank.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
-
 #include "cli/command.hpp"
 
 namespace kintsugi::cli {
@@ -28,10 +24,6 @@ void add_rank(CLI::App& app, Action& action) {
   o->log.add_to(*command);
   command->callback([&action, o] {
     action = [o] {
-      // The node's threads block signals for themselves; that is not meant for this process.
-      sigset_t none;
-      sigemptyset(&none);
-      ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
       o->process.identity.fence.job = o->process.identity.job;
       o->process.logger = o->log.make("rank", LogLevel::warning);
       return actors::run_rank_process(o->process);
