@@ -2,19 +2,12 @@
 
 #include <cstring>
 
+#include "schemas/codec.hpp"
+
 namespace kintsugi::actors {
 
-namespace {
-capnp::ReaderOptions strict(std::size_t words) {
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords = 1024 + 8 * static_cast<std::uint64_t>(words);
-  options.nestingLimit = 32;
-  return options;
-}
-}  // namespace
-
 ControlMessage::Content::Content(transport::Frame f, std::vector<FileDescriptor> fds)
-    : frame(std::move(f)), reader(frame, strict(frame.size())), root(reader.getRoot<schemas::Message>()),
+    : frame(std::move(f)), reader(frame, strict_reader_options(frame.size())), root(reader.getRoot<schemas::Message>()),
       descriptors(std::move(fds)) {}
 
 Result<ControlMessage> ControlMessage::parse(transport::Frame frame, std::vector<FileDescriptor> descriptors) {

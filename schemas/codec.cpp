@@ -3,14 +3,16 @@
 #include <kj/array.h>
 
 #include <cstring>
+#include <string>
 
 namespace kintsugi {
 
-namespace {
-// Words a reader may visit for each word received: enough for shared structs, too little for an amplification.
-constexpr std::uint64_t kTraversalFactor = 8;
-constexpr int kNestingLimit = 32;
-}  // namespace
+capnp::ReaderOptions strict_reader_options(std::size_t word_count) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = 1024 + 8 * static_cast<std::uint64_t>(word_count);
+  options.nestingLimit = 32;
+  return options;
+}
 
 std::vector<std::byte> encode_message(capnp::MessageBuilder& message) {
   const kj::Array<capnp::word> words = capnp::messageToFlatArray(message);
@@ -20,28 +22,15 @@ std::vector<std::byte> encode_message(capnp::MessageBuilder& message) {
   return out;
 }
 
-Result<DecodedMessage> DecodedMessage::from_bytes(std::span<const std::byte> bytes, std::string_view what) {
-  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) {
-    return schemas_detail::decode_failure(what, "its size is not a whole number of words");
-  }
-  DecodedMessage message;
-  const std::size_t count = bytes.size() / sizeof(capnp::word);
-  message.words_ = std::make_unique<capnp::word[]>(count);
-  std::memcpy(static_cast<void*>(message.words_.get()), bytes.data(), bytes.size());
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords = count * kTraversalFactor + 1024;
-  options.nestingLimit = kNestingLimit;
-  try {
-    message.reader_ = std::make_unique<capnp::FlatArrayMessageReader>(
-        kj::ArrayPtr<const capnp::word>(message.words_.get(), count), options);
-  } catch (const kj::Exception& e) {
-    return schemas_detail::decode_failure(what, e.getDescription().cStr());
-  }
-  return message;
+Error decode_failure(std::string_view what, std::string_view why) {
+  return {ErrorAction::fail_link, "cannot decode " + std::string(what) + ": " + std::string(why)};
 }
 
-Error schemas_detail::decode_failure(std::string_view what, std::string_view description) {
-  return {ErrorAction::fail_link, "cannot decode " + std::string(what) + ": " + std::string(description)};
+kj::Array<capnp::word> to_words(std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) return {};
+  kj::Array<capnp::word> words = kj::heapArray<capnp::word>(bytes.size() / sizeof(capnp::word));
+  std::memcpy(static_cast<void*>(words.begin()), bytes.data(), bytes.size());
+  return words;
 }
 
 }  // namespace kintsugi

@@ -8,7 +8,7 @@
 
 #include "schemas/link.capnp.h"
 #include "transport/link/greeting.hpp"
-#include "transport/link/message.hpp"
+#include "schemas/codec.hpp"
 
 namespace {
 
@@ -20,7 +20,7 @@ void read_as_everything(const DecodedFrame& frame) {
   static_cast<void>(check_hello(frame, zero, zero));
   static_cast<void>(check_answer(frame, zero, zero, "fuzz:1"));
   static_cast<void>(
-      read_message<schemas::LinkControl>(frame.payload, [](schemas::LinkControl::Reader in) -> Result<void> {
+      read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [](schemas::LinkControl::Reader in) -> Result<void> {
         static_cast<void>(in.totalSize());
         return {};
       }));

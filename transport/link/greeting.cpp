@@ -1,7 +1,7 @@
 #include "transport/link/greeting.hpp"
 
 #include "schemas/link.capnp.h"
-#include "transport/link/message.hpp"
+#include "schemas/codec.hpp"
 
 namespace kintsugi::transport {
 
@@ -28,12 +28,12 @@ Frame encode_hello(const Hello& hello, const Bytes32& secret, const Bytes32& bin
   out.setIncarnation(hello.incarnation.value);
   out.setName(hello.name.substr(0, kMaxNameBytes));
   out.setProof(as_data(prove(secret, kDialerLabel, binding)));
-  return encode_message(builder);
+  return capnp::messageToFlatArray(builder);
 }
 
 Result<Hello> check_hello(const DecodedFrame& frame, const Bytes32& secret, const Bytes32& binding) {
   if (frame.header.kind != FrameKind::control) return Error{ErrorAction::fail_link, "a message before the hello"};
-  return read_message<schemas::LinkControl>(frame.payload, [&](schemas::LinkControl::Reader in) -> Result<Hello> {
+  return read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<Hello> {
     if (!in.isHello()) return Error{ErrorAction::fail_link, "another frame before the hello"};
     const auto hello = in.getHello();
     if (hello.getVersion() != kLinkVersion) {
@@ -58,20 +58,20 @@ Frame encode_welcome(Incarnation incarnation, const Bytes32& secret, const Bytes
   auto out = builder.initRoot<schemas::LinkControl>().initWelcome();
   out.setIncarnation(incarnation.value);
   out.setProof(as_data(prove(secret, kListenerLabel, binding)));
-  return encode_message(builder);
+  return capnp::messageToFlatArray(builder);
 }
 
 Frame encode_refused(std::string_view reason) {
   capnp::MallocMessageBuilder builder;
   builder.initRoot<schemas::LinkControl>().setRefused(std::string(reason.substr(0, 1024)));
-  return encode_message(builder);
+  return capnp::messageToFlatArray(builder);
 }
 
 Result<Incarnation> check_answer(const DecodedFrame& frame, const Bytes32& secret, const Bytes32& binding,
                                  const std::string& peer) {
   const Error stranger{ErrorAction::fail_link, peer + " gave no answer that a kintsugi supervisor gives"};
   if (frame.header.kind != FrameKind::control) return stranger;
-  return read_message<schemas::LinkControl>(frame.payload, [&](schemas::LinkControl::Reader in) -> Result<Incarnation> {
+  return read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<Incarnation> {
     if (in.isRefused()) {
       return Error{ErrorAction::refuse, "the supervisor at " + peer + " refused the join token: " +
                                             std::string(in.getRefused()) + "; get a new one from `kintsugi supervise`"};

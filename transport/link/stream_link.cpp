@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "schemas/link.capnp.h"
-#include "transport/link/message.hpp"
+#include "schemas/codec.hpp"
 
 namespace kintsugi::transport {
 
@@ -103,7 +103,7 @@ void StreamLink::send_control(bool is_pong, std::uint64_t id) {
     asio::post(io_->context, [me = self()] { me->go_down(me->lost("it pings and does not read")); });
     return;
   }
-  enqueue_locked({FrameKind::control, encode_message(builder), {}});
+  enqueue_locked({FrameKind::control, capnp::messageToFlatArray(builder), {}});
 }
 
 void StreamLink::close(std::string why) {
@@ -221,7 +221,7 @@ Result<void> StreamLink::deliver(DecodedFrame frame) {
 }
 
 Result<void> StreamLink::deliver_control(const DecodedFrame& frame) {
-  return read_message<schemas::LinkControl>(frame.payload, [&](schemas::LinkControl::Reader in) -> Result<void> {
+  return read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<void> {
     switch (in.which()) {
       case schemas::LinkControl::PING:
         if (callbacks_.on_ping) callbacks_.on_ping(*this, in.getPing());

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "schemas/link.capnp.h"
-#include "transport/link/message.hpp"
+#include "schemas/codec.hpp"
 
 namespace kintsugi::transport {
 namespace {
@@ -44,7 +44,7 @@ TEST(Greeting, the_listener_cannot_answer_with_the_dialers_own_proof) {
   const Bytes32 reflected = prove(kSecret, "kintsugi link 1 dialer", kBinding);
   builder.initRoot<schemas::LinkControl>().initWelcome().setProof(
       capnp::Data::Reader(reinterpret_cast<const kj::byte*>(reflected.data()), reflected.size()));
-  EXPECT_FALSE(check_answer(control(encode_message(builder)), kSecret, kBinding, "h:1").ok());
+  EXPECT_FALSE(check_answer(control(capnp::messageToFlatArray(builder)), kSecret, kBinding, "h:1").ok());
 }
 
 TEST(Greeting, a_welcome_carries_the_listeners_incarnation) {
@@ -65,7 +65,7 @@ TEST(Greeting, a_refusal_tells_a_person_who_why_and_what_next) {
 TEST(Greeting, another_version_is_refused_by_name) {
   capnp::MallocMessageBuilder builder;
   builder.initRoot<schemas::LinkControl>().initHello().setVersion(77);
-  const Result<Hello> hello = check_hello(control(encode_message(builder)), kSecret, kBinding);
+  const Result<Hello> hello = check_hello(control(capnp::messageToFlatArray(builder)), kSecret, kBinding);
   ASSERT_FALSE(hello.ok());
   EXPECT_EQ(hello.error().action, ErrorAction::refuse);
   EXPECT_THAT(hello.error().message, HasSubstr("speaks link version 77"));
@@ -84,7 +84,7 @@ TEST(Message, visiting_the_same_words_again_and_again_meets_the_traversal_limit)
   const Frame words = encode_refused(std::string(1000, 'x'));
   std::size_t visits = 0;
   const Result<void> read =
-      read_message<schemas::LinkControl>(words, [&](schemas::LinkControl::Reader in) -> Result<void> {
+      read_message<schemas::LinkControl>(words.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<void> {
         while (visits < 1'000'000) visits += in.getRefused().size() > 0 ? 1 : 0;
         return {};
       });
