@@ -114,22 +114,14 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   static std::optional<JobId> job_of(schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::RANK_UP:
-        return JobId{m.getRankUp().getJob()};
-      case schemas::Message::PREPARED:
-        return JobId{m.getPrepared().getJob()};
-      case schemas::Message::STEP_DONE:
-        return JobId{m.getStepDone().getJob()};
-      case schemas::Message::FINISHED:
-        return JobId{m.getFinished().getJob()};
-      case schemas::Message::SAVED:
-        return JobId{m.getSaved().getJob()};
-      case schemas::Message::FAILED:
-        return JobId{m.getFailed().getJob()};
-      case schemas::Message::RANK_DOWN:
-        return JobId{m.getRankDown().getJob()};
-      default:
-        return std::nullopt;
+      case schemas::Message::RANK_UP: return JobId{m.getRankUp().getJob()};
+      case schemas::Message::PREPARED: return JobId{m.getPrepared().getJob()};
+      case schemas::Message::STEP_DONE: return JobId{m.getStepDone().getJob()};
+      case schemas::Message::FINISHED: return JobId{m.getFinished().getJob()};
+      case schemas::Message::SAVED: return JobId{m.getSaved().getJob()};
+      case schemas::Message::FAILED: return JobId{m.getFailed().getJob()};
+      case schemas::Message::RANK_DOWN: return JobId{m.getRankDown().getJob()};
+      default: return std::nullopt;
     }
   }
 
@@ -202,16 +194,12 @@ class ClusterSupervisor final : public caf::event_based_actor {
   // ---------------------------------------------------------------------------------------------------------
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::SUBMIT:
-        return submit(link, m.getSubmit());
-      case schemas::Message::CANCEL:
-        return cancel_for(link, {m.getCancel().getJob()});
+      case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
+      case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
-      case schemas::Message::SHUTDOWN:
-        return stop("a client asked for the end of the cluster");
-      default:
-        return link->close("a message that no client sends");
+      case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
+      default: return link->close("a message that no client sends");
     }
   }
 

@@ -59,12 +59,16 @@ Result<void> guarded(Handle handle) {
   }
 }
 
-inline Generation read_generation(schemas::Generation::Reader in) { return {in.getEpoch(), in.getCounter()}; }
+inline Generation read_generation(schemas::Generation::Reader in) {
+  return {in.getEpoch(), in.getCounter()};
+}
 inline void write_generation(Generation g, schemas::Generation::Builder out) {
   out.setEpoch(g.epoch);
   out.setCounter(g.counter);
 }
-inline Digest read_digest(schemas::Digest::Reader in) { return {in.getHigh(), in.getLow()}; }
+inline Digest read_digest(schemas::Digest::Reader in) {
+  return {in.getHigh(), in.getLow()};
+}
 inline void write_digest(Digest d, schemas::Digest::Builder out) {
   out.setHigh(d.high);
   out.setLow(d.low);

@@ -99,8 +99,7 @@ class JobSupervisor final : public caf::event_based_actor {
 
   void dispatch(schemas::Message::Reader m) {
     switch (m.which()) {
-      case schemas::Message::RANK_UP:
-        return on_rank_up(m.getRankUp());
+      case schemas::Message::RANK_UP: return on_rank_up(m.getRankUp());
       case schemas::Message::PREPARED: {
         const auto p = m.getPrepared();
         return feed(job_event::RankPrepared{
@@ -114,8 +113,7 @@ class JobSupervisor final : public caf::event_based_actor {
         report_.rank_finished(account);
         return feed(job_event::RankFinished{account.rank, {m.getFinished().getStep()}, account.final_digest});
       }
-      case schemas::Message::SAVED:
-        return on_saved(m.getSaved());
+      case schemas::Message::SAVED: return on_saved(m.getSaved());
       case schemas::Message::FAILED: {
         const auto f = m.getFailed();
         return feed(
@@ -125,8 +123,7 @@ class JobSupervisor final : public caf::event_based_actor {
         const auto d = m.getRankDown();
         return feed(job_event::RankDown{{d.getRank()}, d.getWhy().cStr(), d.getExpected()});
       }
-      default:
-        parts_.logger.warning("a message that no job understands", {{"kind", std::int64_t{m.which()}}});
+      default: parts_.logger.warning("a message that no job understands", {{"kind", std::int64_t{m.which()}}});
     }
   }
 

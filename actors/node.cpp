@@ -1,11 +1,11 @@
 #include "actors/node.hpp"
 
-#include <caf/event_based_actor.hpp>
-#include <caf/send.hpp>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
 
 #include <chrono>
 #include <csignal>
@@ -207,8 +207,10 @@ int run_node_process(const NodeProcessOptions& options) {
               link_options(),
               callbacks_to(node)},
              [node](const Result<std::shared_ptr<transport::Link>>& link) {
-               if (link) caf::anon_send(node, LinkUp{*link});
-               else caf::anon_send(node, NodeEnd{{3, link.error().message}});
+               if (link)
+                 caf::anon_send(node, LinkUp{*link});
+               else
+                 caf::anon_send(node, NodeEnd{{3, link.error().message}});
              });
   static_cast<void>(done.wait(kNoDeadline).ok());
   const auto& [code, why] = *exit;

@@ -13,16 +13,16 @@ namespace kintsugi::actors {
 struct NodeProcessOptions {
   std::vector<std::string> addresses;  // HOST:PORT, tried in order
   transport::JoinToken token;
-  std::uint32_t slots = 1;             // rank processes at once
-  std::vector<std::string> labels;     // "rack=r1"
+  std::uint32_t slots = 1;          // rank processes at once
+  std::vector<std::string> labels;  // "rack=r1"
   Duration join_deadline = seconds(30);
   std::string version;
   Logger logger;
 };
 
-// Until the supervisor lets the node go, the link to it is lost, or SIGINT or SIGTERM. Prints what a person must know on
-// standard error. Returns the exit code: 0 let go, 1 the supervisor was lost, 3 could not join, 130 interrupted.
-// No rank process outlives it.
+// Until the supervisor lets the node go, the link to it is lost, or SIGINT or SIGTERM. Prints what a person must know
+// on standard error. Returns the exit code: 0 let go, 1 the supervisor was lost, 3 could not join, 130 interrupted. No
+// rank process outlives it.
 int run_node_process(const NodeProcessOptions& options);
 
 }  // namespace kintsugi::actors

@@ -1,9 +1,9 @@
 #include "actors/node_job.hpp"
 
-#include <caf/event_based_actor.hpp>
-#include <caf/send.hpp>
 #include <fcntl.h>
 #include <sys/random.h>
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
 
 #include <bit>
 #include <map>
@@ -59,8 +59,13 @@ class NodeJob final : public caf::event_based_actor {
   void start_ranks(schemas::StartRanks::Reader in) {
     job_ = {in.getJob()};
     for (const std::uint32_t r : in.getRanks()) {
-      const RankStart start{job_,           {r},        fresh_incarnation(), {in.getLineage()}, read_generation(in.getGeneration()),
-                            in.getThreads(), in.getUcxOnly()};
+      const RankStart start{job_,
+                            {r},
+                            fresh_incarnation(),
+                            {in.getLineage()},
+                            read_generation(in.getGeneration()),
+                            in.getThreads(),
+                            in.getUcxOnly()};
       ranks_[{r}].supervisor = spawn_rank_supervisor(system(), services_, start, this);
     }
   }

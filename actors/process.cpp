@@ -109,8 +109,8 @@ Result<pid_t> ProcessWatcher::spawn_here(const SpawnRequest& request, std::funct
   std::vector<std::string> environment = request.environment;
   for (char** e = environ; *e != nullptr; ++e) environment.emplace_back(*e);
   pid_t pid = 0;
-  const int failed = ::posix_spawn(&pid, kSelf, actions.get(), &attributes, pointers(arguments).data(),
-                                   pointers(environment).data());
+  const int failed =
+      ::posix_spawn(&pid, kSelf, actions.get(), &attributes, pointers(arguments).data(), pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     errno = failed;

@@ -18,7 +18,7 @@
 namespace kintsugi::actors {
 
 struct SpawnRequest {
-  std::vector<std::string> arguments;    // argv, this binary's name first
+  std::vector<std::string> arguments;  // argv, this binary's name first
   // Child descriptor numbers, 3 and up, in this order; the rest is closed.
   std::vector<int> descriptors;
   std::vector<std::string> environment;  // "NAME=value", added to this process's own
@@ -27,7 +27,7 @@ struct SpawnRequest {
 struct ProcessEnd {
   pid_t pid = 0;
   bool signalled = false;
-  int status = 0;  // exit code or signal
+  int status = 0;            // exit code or signal
   std::string text() const;  // "exited with code 1", "was killed by signal 9 (Killed)"
 };
 
@@ -39,9 +39,9 @@ class ProcessWatcher {
   ProcessWatcher(const ProcessWatcher&) = delete;
   ProcessWatcher& operator=(const ProcessWatcher&) = delete;
 
-  // Starts this very binary again, in a process group of its own. `on_end` runs once, on the watcher's thread, after the
-  // process was reaped; it must not block. The child's parent-death signal is its own to set, and refers to this thread's
-  // process: children are spawned by the watcher's thread, which lives as long as the watcher.
+  // Starts this very binary again, in a process group of its own. `on_end` runs once, on the watcher's thread, after
+  // the process was reaped; it must not block. The child's parent-death signal is its own to set, and refers to this
+  // thread's process: children are spawned by the watcher's thread, which lives as long as the watcher.
   Result<pid_t> spawn(SpawnRequest request, std::function<void(const ProcessEnd&)> on_end);
   // To a process spawned here and not yet reaped; nothing otherwise, so never to a reused number.
   void signal(pid_t pid, int number);

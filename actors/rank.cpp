@@ -1,10 +1,10 @@
 #include "actors/rank.hpp"
 
+#include <sys/prctl.h>
+#include <unistd.h>
 #include <caf/event_based_actor.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -27,8 +27,8 @@ struct RankParts {
   Logger logger;
 };
 
-// Owns the link to the node and answers its pings, so that a rank whose event side is stuck is noticed. Everything that may
-// block is the stage's.
+// Owns the link to the node and answers its pings, so that a rank whose event side is stuck is noticed. Everything that
+// may block is the stage's.
 class RankActor final : public caf::event_based_actor {
  public:
   RankActor(caf::actor_config& config, std::shared_ptr<RankParts> parts)
@@ -79,7 +79,8 @@ class RankActor final : public caf::event_based_actor {
         case schemas::Message::RESUME: return send(stage_, TrainStage{});
         case schemas::Message::SAVE: return send(stage_, SaveStage{m.message.get().getSave().getDirectory().cStr()});
         case schemas::Message::STOP: return finish(m.message.get().getStop().getWhy().cStr());
-        default: parts_.logger.warning("a message that no rank understands", {{"kind", std::int64_t{m.message.which()}}});
+        default:
+          parts_.logger.warning("a message that no rank understands", {{"kind", std::int64_t{m.message.which()}}});
       }
     });
     if (!read) finish(read.error().message);
@@ -157,8 +158,9 @@ int run_rank_process(const RankProcessOptions& options) {
   parts->logger = options.logger;
   const auto carrier = std::make_shared<std::unique_ptr<transport::ucx::UcxCarrier>>(std::move(*ucx));
   parts->make_stage = [&system, &clock, carrier, id, device = device.get(), cancel](caf::actor rank) {
-    return spawn_stage(system, {id, device, &clock, cancel, std::move(*carrier),
-                                [threads = id.threads] { return kernels::cpu::measure_fma_peak(threads); }, std::move(rank)});
+    return spawn_stage(system,
+                       {id, device, &clock, cancel, std::move(*carrier),
+                        [threads = id.threads] { return kernels::cpu::measure_fma_peak(threads); }, std::move(rank)});
   };
   const Event done = parts->done;
   const caf::actor rank = system.spawn<RankActor>(parts);

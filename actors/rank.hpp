@@ -1,4 +1,5 @@
-// A rank process: one event-driven actor that speaks with the node, one detached actor that computes (actors/stage.hpp).
+// A rank process: one event-driven actor that speaks with the node, one detached actor that computes
+// (actors/stage.hpp).
 #pragma once
 
 #include "actors/stage.hpp"

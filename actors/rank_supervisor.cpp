@@ -1,9 +1,9 @@
 #include "actors/rank_supervisor.hpp"
 
-#include <caf/event_based_actor.hpp>
-#include <caf/send.hpp>
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
 
 #include <chrono>
 #include <csignal>
@@ -41,7 +41,9 @@ class RankSupervisor final : public caf::event_based_actor {
     return {
         [this](const ToRank& m) { to_rank(m); },
         [this](const StopRank& m) { stop(m.why); },
-        [this](const LinkFrame& m) { send(owner_, FromRank{start_.rank, m.message}); },
+        [this](const LinkFrame& m) {
+          send(owner_, FromRank{start_.rank, m.message});
+        },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) { on_link_down(m.why); },
         [this](const ProcessEnded& m) { gone(kill_reason_.empty() ? m.end.text() : kill_reason_); },
@@ -78,10 +80,12 @@ class RankSupervisor final : public caf::event_based_actor {
     if (start_.ucx_only) request.arguments.emplace_back("--ucx-only");
     request.descriptors = {theirs.get()};
     const caf::actor self = this;
-    KINTSUGI_TRY_ASSIGN(pid_, services_.processes.spawn(
-                                  std::move(request), [self](const ProcessEnd& e) { caf::anon_send(self, ProcessEnded{e}); }));
+    KINTSUGI_TRY_ASSIGN(pid_, services_.processes.spawn(std::move(request), [self](const ProcessEnd& e) {
+      caf::anon_send(self, ProcessEnded{e});
+    }));
     const std::string peer = fmt::format("rank {}", start_.rank.value);
-    KINTSUGI_TRY_ASSIGN(link_, services_.links.adopt_unix(std::move(ours), {peer, {}}, link_options(), callbacks_to(this)));
+    KINTSUGI_TRY_ASSIGN(link_,
+                        services_.links.adopt_unix(std::move(ours), {peer, {}}, link_options(), callbacks_to(this)));
     return {};
   }
 
@@ -106,8 +110,8 @@ class RankSupervisor final : public caf::event_based_actor {
     delayed_send(this, std::chrono::nanoseconds(kStopGrace.ns), KillNow{});
   }
 
-  // A process whose link is down is of no use, whatever it still does. Its own end also closes the link and explains more,
-  // so that gets a moment to arrive before the process is killed.
+  // A process whose link is down is of no use, whatever it still does. Its own end also closes the link and explains
+  // more, so that gets a moment to arrive before the process is killed.
   void on_link_down(const Error& why) {
     link_ = nullptr;
     if (pid_ == 0 || stopping_) return;

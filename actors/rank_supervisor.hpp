@@ -31,7 +31,8 @@ struct RankStart {
   bool ucx_only = false;
 };
 
-// --- to the rank supervisor -------------------------------------------------------------------------------------------
+// --- to the rank supervisor
+// -------------------------------------------------------------------------------------------
 struct ToRank {  // a frame for the process, with descriptors
   std::shared_ptr<transport::Frame> frame;
   std::shared_ptr<std::vector<FileDescriptor>> descriptors;  // may be null
@@ -40,7 +41,8 @@ struct StopRank {
   std::string why;
 };
 
-// --- to its owner -----------------------------------------------------------------------------------------------------
+// --- to its owner
+// -----------------------------------------------------------------------------------------------------
 struct FromRank {
   RankId rank;
   ControlMessage message;

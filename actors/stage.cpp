@@ -1,8 +1,8 @@
 #include "actors/stage.hpp"
 
-#include <caf/send.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <caf/send.hpp>
 
 #include <fstream>
 
@@ -153,9 +153,9 @@ class StageActor final : public caf::event_based_actor {
     KINTSUGI_TRY_ASSIGN(segments.arena, parts_.device->map_shared(own->second.get(), 0, blueprint_->arena_bytes, true));
     KINTSUGI_TRY_ASSIGN(segments.state, parts_.device->map_shared(state_fd_.get(), 0, blueprint_->state_bytes, true));
     KINTSUGI_TRY_ASSIGN(auto peers, open_peers(segments.arena->view()));
-    KINTSUGI_TRY_ASSIGN(trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
-                                                   std::move(segments), preparation_->step_budget,
-                                                   parts_.identity.incarnation}));
+    KINTSUGI_TRY_ASSIGN(trainer_,
+                        Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
+                                         std::move(segments), preparation_->step_budget, parts_.identity.incarnation}));
     parts_.cancel->arm(trainer_.get());
     KINTSUGI_TRY(make_state());
     peak_flops_ = parts_.measure_peak();
@@ -275,10 +275,9 @@ class StageActor final : public caf::event_based_actor {
       KINTSUGI_TRY_ASSIGN(const std::vector<float> host, trainer_->shards().read(i));
       const std::span<const float> all(host);
       const std::size_t n = host.size() / 3;
-      KINTSUGI_TRY_ASSIGN(SavedShard shard,
-                          write_shard(staging, trainer_->position(), parts_.identity.fence.lineage,
-                                      layout.shard(program.shards[i]),
-                                      {all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)}));
+      KINTSUGI_TRY_ASSIGN(SavedShard shard, write_shard(staging, trainer_->position(), parts_.identity.fence.lineage,
+                                                        layout.shard(program.shards[i]),
+                                                        {all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)}));
       saved.push_back(shard);
     }
     tell_node([&](schemas::Message::Builder m) {

@@ -50,7 +50,8 @@ struct SaveStage {
   std::string staging;
 };
 
-// --- stage -> rank: frames for the node, ready to send -----------------------------------------------------------------
+// --- stage -> rank: frames for the node, ready to send
+// -----------------------------------------------------------------
 struct StageFrame {
   std::shared_ptr<transport::Frame> frame;
 };
@@ -60,8 +61,8 @@ struct StageFailed {
 
 struct StageParts {
   RankIdentity identity;
-  kernels::Device* device = nullptr;      // outlives the actor
-  const Clock* clock = nullptr;           // likewise
+  kernels::Device* device = nullptr;  // outlives the actor
+  const Clock* clock = nullptr;       // likewise
   std::shared_ptr<CancelSwitch> cancel;
   std::unique_ptr<transport::ucx::UcxCarrier> ucx;  // of the generation to be prepared
   std::function<double()> measure_peak;             // float32 FLOP/s of this rank's threads, now

@@ -19,8 +19,10 @@ transport::LinkCallbacks callbacks_to(caf::actor owner) {
   transport::LinkCallbacks callbacks;
   callbacks.on_frame = [owner](transport::Link& link, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
     Result<ControlMessage> message = ControlMessage::parse(std::move(frame), std::move(descriptors));
-    if (message) caf::anon_send(owner, LinkFrame{link.shared_from_this(), std::move(*message)});
-    else link.close(message.error().message);
+    if (message)
+      caf::anon_send(owner, LinkFrame{link.shared_from_this(), std::move(*message)});
+    else
+      link.close(message.error().message);
   };
   callbacks.on_ping = [owner](transport::Link& link, std::uint64_t id) {
     caf::anon_send(owner, LinkPing{link.shared_from_this(), id});
@@ -31,6 +33,8 @@ transport::LinkCallbacks callbacks_to(caf::actor owner) {
   return callbacks;
 }
 
-transport::LinkOptions link_options() { return {milliseconds(400), milliseconds(1'600)}; }
+transport::LinkOptions link_options() {
+  return {milliseconds(400), milliseconds(1'600)};
+}
 
 }  // namespace kintsugi::actors

@@ -1,5 +1,5 @@
-// How every process of Kintsugi runs its actors: one small system with a shared queue, a bounded turn for each actor, and
-// local messages only (between processes, links carry schemas::Message).
+// How every process of Kintsugi runs its actors: one small system with a shared queue, a bounded turn for each actor,
+// and local messages only (between processes, links carry schemas::Message).
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -18,7 +18,8 @@ namespace kintsugi::actors {
 // the others.
 caf::actor_system_config make_system_config();
 
-// --- messages from links to the actors that own them; every link event passes through its owner's mailbox -----------------
+// --- messages from links to the actors that own them; every link event passes through its owner's mailbox
+// -----------------
 struct LinkUp {
   std::shared_ptr<transport::Link> link;
 };

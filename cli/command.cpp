@@ -20,18 +20,13 @@ std::string environment(const char* name) {
 int fail(const Error& error) {
   std::fprintf(stderr, "kintsugi: %s\n", error.message.c_str());
   switch (error.action) {
-    case ErrorAction::tell_user:
-      return kUsage;
-    case ErrorAction::refuse:
-      return kRefused;
-    case ErrorAction::fail_link:
-      return kRefused;
-    case ErrorAction::cancelled:
-      return kInterrupted;
+    case ErrorAction::tell_user: return kUsage;
+    case ErrorAction::refuse: return kRefused;
+    case ErrorAction::fail_link: return kRefused;
+    case ErrorAction::cancelled: return kInterrupted;
     case ErrorAction::retry:
     case ErrorAction::end_generation:
-    case ErrorAction::restart_process:
-      return kFailed;
+    case ErrorAction::restart_process: return kFailed;
   }
   KINTSUGI_UNREACHABLE();
 }

@@ -99,12 +99,9 @@ class JobFollower {
         end_ = JobEnd{code, m.getRefused().getMessage().cStr()};
         return;
       }
-      case schemas::Message::PROGRESS:
-        return view_.show(m.getProgress());
-      case schemas::Message::ENDED:
-        return on_ended(m.getEnded());
-      default:
-        return;  // of a newer supervisor
+      case schemas::Message::PROGRESS: return view_.show(m.getProgress());
+      case schemas::Message::ENDED: return on_ended(m.getEnded());
+      default: return;  // of a newer supervisor
     }
   }
 

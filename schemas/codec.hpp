@@ -1,5 +1,6 @@
-// Cap'n Proto messages as bytes and back, the same way everywhere: wire, votes, journal and files. Foreign bytes are read
-// under strict limits, and Cap'n Proto's exceptions end here: reading is lazy, so a bad pointer may show at any accessor.
+// Cap'n Proto messages as bytes and back, the same way everywhere: wire, votes, journal and files. Foreign bytes are
+// read under strict limits, and Cap'n Proto's exceptions end here: reading is lazy, so a bad pointer may show at any
+// accessor.
 #pragma once
 
 #include <capnp/message.h>

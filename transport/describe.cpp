@@ -4,20 +4,13 @@ namespace kintsugi::transport {
 namespace {
 const char* name_of(MessageKind kind) {
   switch (kind) {
-    case MessageKind::activation:
-      return "activation";
-    case MessageKind::activation_gradient:
-      return "activation_gradient";
-    case MessageKind::partial_sum:
-      return "partial_sum";
-    case MessageKind::reduced_gradient:
-      return "reduced_gradient";
-    case MessageKind::weights:
-      return "weights";
-    case MessageKind::contribution:
-      return "contribution";
-    case MessageKind::decision:
-      return "decision";
+    case MessageKind::activation: return "activation";
+    case MessageKind::activation_gradient: return "activation_gradient";
+    case MessageKind::partial_sum: return "partial_sum";
+    case MessageKind::reduced_gradient: return "reduced_gradient";
+    case MessageKind::weights: return "weights";
+    case MessageKind::contribution: return "contribution";
+    case MessageKind::decision: return "decision";
   }
   return "unknown kind";
 }

@@ -76,8 +76,8 @@ class PointToPoint {
  public:
   virtual ~PointToPoint() = default;
 
-  // Lends `bytes` to `to`, or copies them where they do not lie in memory registered with the carrier. Blocks only while
-  // the bounded queue to that peer is full, until `deadline`.
+  // Lends `bytes` to `to`, or copies them where they do not lie in memory registered with the carrier. Blocks only
+  // while the bounded queue to that peer is full, until `deadline`.
   virtual Result<SendTicket> send(RankId to, const MessageKey& key, std::span<const std::byte> bytes,
                                   Instant deadline) = 0;
   // Until the peer has released the message (or the carrier has taken a copy): the bytes may be overwritten.

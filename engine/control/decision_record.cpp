@@ -7,8 +7,12 @@
 namespace kintsugi {
 
 namespace {
-std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
-float from_bits(std::uint32_t value) { return std::bit_cast<float>(value); }
+std::uint32_t bits(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+float from_bits(std::uint32_t value) {
+  return std::bit_cast<float>(value);
+}
 }  // namespace
 
 void write_record(const DecisionRecord& record, schemas::DecisionRecord::Builder out) {
@@ -58,8 +62,8 @@ std::vector<std::byte> encode_record(const DecisionRecord& record) {
 }
 
 Result<DecisionRecord> decode_record(std::span<const std::byte> bytes) {
-  return read_message<schemas::DecisionRecord>(
-      bytes, "a decision record", [](auto in) -> Result<DecisionRecord> { return read_record(in); });
+  return read_message<schemas::DecisionRecord>(bytes, "a decision record",
+                                               [](auto in) -> Result<DecisionRecord> { return read_record(in); });
 }
 
 }  // namespace kintsugi

@@ -26,11 +26,11 @@ struct DecisionRecord {
   float learning_rate = 0;
   float bias_correction1 = 1;
   float bias_correction2 = 1;
-  float loss = 0;             // mean over the step's tokens
-  float gradient_norm = 0;    // before clipping
+  float loss = 0;                     // mean over the step's tokens
+  float gradient_norm = 0;            // before clipping
   std::uint16_t failure_domains = 1;  // R_eff
-  Digest previous_digest;     // of committed state after step - 1
-  bool stop = false;          // the job ends after this step
+  Digest previous_digest;             // of committed state after step - 1
+  bool stop = false;                  // the job ends after this step
   bool operator==(const DecisionRecord&) const = default;
 };
 

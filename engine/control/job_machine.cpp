@@ -7,7 +7,7 @@
 
 namespace kintsugi {
 
-using namespace job_event;    // NOLINT(google-build-using-namespace): the machine's own alphabet
+using namespace job_event;  // NOLINT(google-build-using-namespace): the machine's own alphabet
 namespace effect = job_effect;
 
 const char* to_string(JobPhase phase) {
@@ -79,7 +79,8 @@ JobEffects JobMachine::on(const NodeReady& e, Instant now) {
 JobEffects JobMachine::try_start(Instant now) {
   std::uint64_t slots = 0;
   for (const auto& [id, node] : nodes_) slots += node.slots;
-  const std::uint64_t wanted = request_.ranks != 0 ? request_.ranks : std::max<std::uint64_t>(1, std::min(slots, cells()));
+  const std::uint64_t wanted =
+      request_.ranks != 0 ? request_.ranks : std::max<std::uint64_t>(1, std::min(slots, cells()));
   if (slots < wanted || nodes_.size() < request_.nodes) {
     return {effect::Note{fmt::format("waiting: {} of {} slots on {} nodes", slots, wanted, nodes_.size())}};
   }
@@ -94,9 +95,12 @@ JobEffects JobMachine::on(const RankUp& e, Instant now) {
   if (phase_ != JobPhase::starting || e.rank.value >= rank_count()) return drop();
   if (!kernel_variant_) kernel_variant_ = e.kernel_variant;
   if (*kernel_variant_ != e.kernel_variant) {
-    return stop(1, fmt::format("{} computes with kernel variant '{}', the others with '{}': bits would depend on the plan; "
-                               "use machines of one kind for a job", name_of(e.rank), e.kernel_variant, *kernel_variant_),
-                now);
+    return stop(
+        1,
+        fmt::format("{} computes with kernel variant '{}', the others with '{}': bits would depend on the plan; "
+                    "use machines of one kind for a job",
+                    name_of(e.rank), e.kernel_variant, *kernel_variant_),
+        now);
   }
   up_.insert(e.rank);
   return up_.size() == rank_count() ? prepare(now) : JobEffects{};
@@ -112,12 +116,16 @@ JobEffects JobMachine::prepare(Instant now) {
 }
 
 JobEffects JobMachine::on(const RankPrepared& e, Instant now) {
-  if (phase_ != JobPhase::preparing || e.rank.value >= rank_count() || e.generation != request_.generation) return drop();
+  if (phase_ != JobPhase::preparing || e.rank.value >= rank_count() || e.generation != request_.generation)
+    return drop();
   KINTSUGI_ASSERT_MSG(e.plan == plan_->digest(), "a rank prepared another plan under the same generation");
   if (prepared_.empty()) step_ = e.step;
   if (e.step != step_) {
-    return stop(1, fmt::format("{} holds state of step {}, the others of step {}; resume from one directory that all "
-                               "nodes see", name_of(e.rank), e.step.value, step_.value), now);
+    return stop(1,
+                fmt::format("{} holds state of step {}, the others of step {}; resume from one directory that all "
+                            "nodes see",
+                            name_of(e.rank), e.step.value, step_.value),
+                now);
   }
   prepared_.insert(e.rank);
   if (prepared_.size() < rank_count()) return {};
@@ -209,17 +217,17 @@ JobEffects JobMachine::on(const DeadlinePassed& e, Instant now) {
   if (e.number != deadline_number_) return drop();
   switch (phase_) {
     case JobPhase::waiting:
-      return stop(3, "not enough slots joined in time: start more nodes with `kintsugi join`, or ask for fewer ranks", now);
+      return stop(3, "not enough slots joined in time: start more nodes with `kintsugi join`, or ask for fewer ranks",
+                  now);
     case JobPhase::starting: return stop(1, "no hello in time from " + missing(up_), now);
     case JobPhase::preparing: return stop(1, "not prepared in time: " + missing(prepared_), now);
-    case JobPhase::running:
-      return stop(1, fmt::format("step {} did not become final in time", step_.value + 1), now);
+    case JobPhase::running: return stop(1, fmt::format("step {} did not become final in time", step_.value + 1), now);
     case JobPhase::saving: return stop(1, "not saved in time: " + missing(saved_), now);
     case JobPhase::stopping:
       phase_ = JobPhase::ended;
-      return {effect::Ended{exit_code_ == 0 ? 1 : exit_code_,
-                            fmt::format("{}{}these processes did not end in time: {}", why_, why_.empty() ? "" : "; ",
-                                        missing(down_))}};
+      return {effect::Ended{
+          exit_code_ == 0 ? 1 : exit_code_,
+          fmt::format("{}{}these processes did not end in time: {}", why_, why_.empty() ? "" : "; ", missing(down_))}};
     case JobPhase::ended: break;
   }
   KINTSUGI_UNREACHABLE();

@@ -1,8 +1,8 @@
 // A job's life as a pure machine: waiting -> starting -> preparing -> running -> saving -> stopping -> ended.
 //
-// In this version a fault ends the job: the machine names the culprit, stops the others and waits, up to a deadline, until
-// every process is gone. Plan, prepare and switch already have the shape of a generation change (DESIGN 7), so that
-// survival adds transitions, not another path.
+// In this version a fault ends the job: the machine names the culprit, stops the others and waits, up to a deadline,
+// until every process is gone. Plan, prepare and switch already have the shape of a generation change (DESIGN 7), so
+// that survival adds transitions, not another path.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct JobDeadlines {
   Duration preparing;  // memory, state, first gather
   Duration step;       // one step, decision to decision
   Duration saving;
-  Duration stopping;   // until every rank process is reaped
+  Duration stopping;  // until every rank process is reaped
   static JobDeadlines from_budget(Duration step_budget);
 };
 
@@ -193,7 +193,7 @@ class JobMachine {
   std::uint64_t deadline_number_ = 0;
   std::uint64_t dropped_ = 0;
   int exit_code_ = 0;
-  std::string why_;            // of the end
+  std::string why_;                // of the end
   bool cause_is_hearsay_ = false;  // a peer's error, which the death of the peer itself explains better
 };
 

@@ -74,9 +74,8 @@ Result<std::vector<Item>> complete_set(std::vector<Item> items, std::uint32_t co
   for (std::uint32_t i = 0; i < count; ++i) {
     if (i < items.size() && id(items[i]) == i) continue;
     const bool twice = i < items.size() && id(items[i]) < i;
-    return Error{ErrorAction::end_generation,
-                 fmt::format("the vote has {} {} {}; the plan and its ranks disagree", what,
-                             twice ? id(items[i]) : i, twice ? "twice" : "missing")};
+    return Error{ErrorAction::end_generation, fmt::format("the vote has {} {} {}; the plan and its ranks disagree",
+                                                          what, twice ? id(items[i]) : i, twice ? "twice" : "missing")};
   }
   if (items.size() != count) {
     return Error{ErrorAction::end_generation,
@@ -86,7 +85,8 @@ Result<std::vector<Item>> complete_set(std::vector<Item> items, std::uint32_t co
 }
 
 Result<std::vector<ShardVote>> complete_shards(const Contribution& all, std::uint32_t count) {
-  return complete_set(all.shards, count, [](const ShardVote& v) { return v.shard.value; }, "shard");
+  return complete_set(
+      all.shards, count, [](const ShardVote& v) { return v.shard.value; }, "shard");
 }
 
 Digest digest_of(const CommitState& state, const JobConfig& job, const std::vector<ShardVote>& votes) {
@@ -107,9 +107,9 @@ Result<Digest> digest_of_contribution(const CommitState& state, const JobConfig&
 Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& job, std::uint32_t shard_count,
                                    const Contribution& all) {
   KINTSUGI_TRY_ASSIGN(const std::vector<ShardVote> votes, complete_shards(all, shard_count));
-  KINTSUGI_TRY_ASSIGN(const std::vector<LaneLoss> lanes,
-                      complete_set(all.lanes, static_cast<std::uint32_t>(job.batch.lanes),
-                                   [](const LaneLoss& l) { return l.lane.value; }, "lane"));
+  KINTSUGI_TRY_ASSIGN(const std::vector<LaneLoss> lanes, complete_set(
+                                                             all.lanes, static_cast<std::uint32_t>(job.batch.lanes),
+                                                             [](const LaneLoss& l) { return l.lane.value; }, "lane"));
   std::vector<double> squares, losses;
   for (const ShardVote& vote : votes) squares.push_back(vote.squared_norm);
   for (const LaneLoss& lane : lanes) losses.push_back(lane.loss);

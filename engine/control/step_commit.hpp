@@ -1,5 +1,5 @@
-// The vote of a step: from what ranks bring to the decision record. Pure (DESIGN 6.4): it runs at the root of the control
-// tree, in the simulator and in tests alike.
+// The vote of a step: from what ranks bring to the decision record. Pure (DESIGN 6.4): it runs at the root of the
+// control tree, in the simulator and in tests alike.
 //
 // Every shard of the job must be there exactly once, and every lane; a missing one is not a smaller step but no step.
 #pragma once

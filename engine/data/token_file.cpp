@@ -75,12 +75,9 @@ Result<TokenSpan> find_llmc_tokens(std::span<const std::byte> head, std::uint64_
 
 const char* to_string(TokenFormat format) {
   switch (format) {
-    case TokenFormat::uint16:
-      return "uint16";
-    case TokenFormat::uint32:
-      return "uint32";
-    case TokenFormat::llmc:
-      return "llmc";
+    case TokenFormat::uint16: return "uint16";
+    case TokenFormat::uint32: return "uint32";
+    case TokenFormat::llmc: return "llmc";
   }
   KINTSUGI_UNREACHABLE();
 }

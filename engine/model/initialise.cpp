@@ -13,14 +13,9 @@ namespace {
 // Elements [first, first + out.size()) of one parameter.
 void initialise_parameter(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> out) {
   switch (parameter.initialisation) {
-    case Initialisation::zeros:
-      std::ranges::fill(out, 0.0f);
-      return;
-    case Initialisation::ones:
-      std::ranges::fill(out, 1.0f);
-      return;
-    case Initialisation::normal:
-      break;
+    case Initialisation::zeros: std::ranges::fill(out, 0.0f); return;
+    case Initialisation::ones: std::ranges::fill(out, 1.0f); return;
+    case Initialisation::normal: break;
   }
   const PhiloxKey key = philox_key(seed);
   const std::uint64_t name = digest_of(std::as_bytes(std::span(parameter.name))).low;

@@ -8,12 +8,10 @@ std::unique_ptr<LayerProgram> make_layer_program(const ModelLayout& layout, Laye
                                                  Precision precision, kernels::Ops& ops) {
   KINTSUGI_ASSERT(shape.sequences > 0 && shape.length > 0 && shape.length <= layout.config().context);
   switch (layout.kind(layer)) {
-    case LayerKind::embedding:
-      return layers::make_embedding(layout, shape, ops);
+    case LayerKind::embedding: return layers::make_embedding(layout, shape, ops);
     case LayerKind::block:
       return layers::make_block(layout, static_cast<std::int64_t>(layer.value) - 1, shape, precision, ops);
-    case LayerKind::head:
-      return layers::make_head(layout, shape, precision, ops);
+    case LayerKind::head: return layers::make_head(layout, shape, precision, ops);
   }
   KINTSUGI_UNREACHABLE();
 }

@@ -38,8 +38,8 @@ struct BackwardArguments {
   kernels::View grad_in;                  // (rows, width) T; absent for the embedding; not the same as grad_out
   kernels::View saved;
   kernels::View workspace;
-  kernels::View loss;                     // (1) f32: sum of the token losses of this microbatch, unscaled; head only
-  float loss_scale = 0;                   // d(total) / d(token loss): 1 / tokens of the step
+  kernels::View loss;    // (1) f32: sum of the token losses of this microbatch, unscaled; head only
+  float loss_scale = 0;  // d(total) / d(token loss): 1 / tokens of the step
 };
 
 class LayerProgram {

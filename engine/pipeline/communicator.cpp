@@ -6,9 +6,13 @@ namespace collectives = transport::collectives;
 using kernels::View;
 using transport::MessageKey;
 
-Communicator::Communicator(kernels::Device& device, kernels::Stream& stream, transport::PointToPoint& peers, RankId self,
-                           const Clock& clock, Duration wait_limit)
-    : device_(device), stream_(stream), peers_(peers, clock), party_{peers_, device, stream, self}, clock_(clock),
+Communicator::Communicator(kernels::Device& device, kernels::Stream& stream, transport::PointToPoint& peers,
+                           RankId self, const Clock& clock, Duration wait_limit)
+    : device_(device),
+      stream_(stream),
+      peers_(peers, clock),
+      party_{peers_, device, stream, self},
+      clock_(clock),
       wait_limit_(wait_limit) {}
 
 namespace {
@@ -34,8 +38,8 @@ void Communicator::receive(RankId from, const MessageKey& key, View into) {
   });
 }
 
-void Communicator::send_partial(const collectives::Reduction& reduction, RankId primary, const collectives::PartialSum& sum,
-                                Outbox& outbox) {
+void Communicator::send_partial(const collectives::Reduction& reduction, RankId primary,
+                                const collectives::PartialSum& sum, Outbox& outbox) {
   stream_.enqueue("send partial sum", [this, reduction, primary, sum, &outbox]() -> Result<void> {
     KINTSUGI_TRY_ASSIGN(const auto tickets,
                         collectives::send_partial_sums(party_, reduction, primary, std::span(&sum, 1), deadline()));
@@ -61,7 +65,8 @@ void Communicator::publish(const collectives::ShardVersion& which, View weights,
 }
 
 void Communicator::collect(std::vector<collectives::Subscription> wanted) {
-  stream_.enqueue("collect", [this, wanted = std::move(wanted)] { return collectives::collect(party_, wanted, deadline()); });
+  stream_.enqueue("collect",
+                  [this, wanted = std::move(wanted)] { return collectives::collect(party_, wanted, deadline()); });
 }
 
 void Communicator::drain(Outbox& outbox) {

@@ -69,13 +69,14 @@ class Communicator {
                     const transport::collectives::PartialSum& sum, Outbox& outbox);
   void reduce(const transport::collectives::Reduction& reduction, transport::collectives::LaneAssignment assignment,
               std::vector<transport::collectives::PartialSum> own, kernels::View out);
-  void publish(const transport::collectives::ShardVersion& which, kernels::View weights, std::vector<RankId> subscribers,
-               Outbox& outbox);
+  void publish(const transport::collectives::ShardVersion& which, kernels::View weights,
+               std::vector<RankId> subscribers, Outbox& outbox);
   void collect(std::vector<transport::collectives::Subscription> wanted);
   // Waits until the peers have released all of `outbox`, and empties it.
   void drain(Outbox& outbox);
 
-  // --- inside work that runs on the stream ----------------------------------------------------------------------------
+  // --- inside work that runs on the stream
+  // ----------------------------------------------------------------------------
   Instant deadline() const { return clock_.now() + wait_limit_; }
   TimedPeers& peers() { return peers_; }
   double wait_seconds() const { return peers_.wait_seconds(); }

@@ -11,7 +11,9 @@ using transport::MessageKind;
 namespace collectives = transport::collectives;
 
 Executor::Executor(const Parts& parts)
-    : parts_(parts), ops_(parts.device.ops()), self_(parts.program.rank),
+    : parts_(parts),
+      ops_(parts.device.ops()),
+      self_(parts.program.rank),
       loss_scale_(static_cast<float>(1.0 / static_cast<double>(parts.job.batch.tokens_per_step()))) {}
 
 void Executor::enqueue_step(Step step) {
@@ -56,9 +58,8 @@ void Executor::fetch_weights(GroupId group) {
     const RankId primary = parts_.plan.shard_primaries[s];
     if (primary == self_) continue;
     const Shard& shard = parts_.layout.shards()[s];
-    wanted.push_back({{shard.id, {step_.value - 1}},
-                      primary,
-                      parts_.memory.weights[group.value].slice(shard.offset, shard.count)});
+    wanted.push_back(
+        {{shard.id, {step_.value - 1}}, primary, parts_.memory.weights[group.value].slice(shard.offset, shard.count)});
   }
   if (!wanted.empty()) parts_.communicator.collect(std::move(wanted));
 }
@@ -131,7 +132,8 @@ void Executor::backward(const Instruction& i) {
   } else {
     a.grad_out = last_of_stage ? output_gradient(i) : parts_.memory.layer_gradients[(at + 1) % 2];
   }
-  if (i.layer.value != 0) a.grad_in = at == 0 ? memory.input_gradients[i.microbatch % 2] : parts_.memory.layer_gradients[at % 2];
+  if (i.layer.value != 0)
+    a.grad_in = at == 0 ? memory.input_gradients[i.microbatch % 2] : parts_.memory.layer_gradients[at % 2];
   a.saved = memory.saved[i.slot][at];
   a.workspace = parts_.memory.workspace;
   a.loss_scale = loss_scale_;
@@ -144,8 +146,8 @@ void Executor::backward(const Instruction& i) {
 }
 
 void Executor::send_activation(const Instruction& i) {
-  parts_.communicator.send(i.peer, key(MessageKind::activation, i.stage.value, i.microbatch), stage(i.stage).outputs[i.slot],
-                           sent_);
+  parts_.communicator.send(i.peer, key(MessageKind::activation, i.stage.value, i.microbatch),
+                           stage(i.stage).outputs[i.slot], sent_);
 }
 
 void Executor::receive_activation(const Instruction& i) {
@@ -155,7 +157,8 @@ void Executor::receive_activation(const Instruction& i) {
 
 void Executor::send_gradient(const Instruction& i) {
   parts_.communicator.send(i.peer, key(MessageKind::activation_gradient, i.stage.value - 1, i.microbatch),
-                           stage(i.stage).input_gradients[i.microbatch % 2], gradients_sent_[i.stage][i.microbatch % 2]);
+                           stage(i.stage).input_gradients[i.microbatch % 2],
+                           gradients_sent_[i.stage][i.microbatch % 2]);
 }
 
 void Executor::receive_gradient(const Instruction& i) {
@@ -212,7 +215,8 @@ void Executor::reduce_use(const Shard& shard, const ParameterGroup& group, std::
   for (const Partial& partial : partials_of_layer(parts_.plan, layer)) {
     if (partial.rank != self_) continue;
     const std::uint32_t index = layer.value - parts_.program.work(at).layers.first;
-    own.push_back({partial.node, stage(at).gradients[partial.buffer][index][group.id.value].slice(shard.offset, shard.count)});
+    own.push_back(
+        {partial.node, stage(at).gradients[partial.buffer][index][group.id.value].slice(shard.offset, shard.count)});
   }
   parts_.communicator.reduce({step_, shard.id, static_cast<std::uint16_t>(use)},
                              {LaneTree(parts_.plan.lanes), std::move(ranges)}, std::move(own), out);

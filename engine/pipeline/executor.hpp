@@ -67,7 +67,7 @@ class Executor {
   const RankId self_;
   const float loss_scale_;
   Step step_;
-  Outbox sent_;                                           // partial sums and activations of the step
+  Outbox sent_;                                              // partial sums and activations of the step
   std::map<StageId, std::array<Outbox, 2>> gradients_sent_;  // by parity of the microbatch
   WorkCount count_;
 };

@@ -32,8 +32,11 @@ LanePlan plan_lanes(const LaneTree& tree, RankId rank, LaneRange range) {
     step.buffer = *free.begin();
     free.erase(free.begin());
     stack.push_back({{lane, 1}, step.buffer});
-    const auto is_maximal = [&] { return std::find(maximal.begin(), maximal.end(), stack.back().first) != maximal.end(); };
-    while (!is_maximal() && stack.size() > 1 && tree.parent(stack.back().first) == tree.parent(stack[stack.size() - 2].first)) {
+    const auto is_maximal = [&] {
+      return std::find(maximal.begin(), maximal.end(), stack.back().first) != maximal.end();
+    };
+    while (!is_maximal() && stack.size() > 1 &&
+           tree.parent(stack.back().first) == tree.parent(stack[stack.size() - 2].first)) {
       const auto [right, source] = stack.back();
       stack.pop_back();
       step.merges.emplace_back(stack.back().second, source);
@@ -53,7 +56,9 @@ LanePlan plan_lanes(const LaneTree& tree, RankId rank, LaneRange range) {
 class Compiler {
  public:
   Compiler(const Plan& plan, const ModelLayout& layout, const JobConfig& job, RankId rank)
-      : plan_(plan), layout_(layout), job_(job),
+      : plan_(plan),
+        layout_(layout),
+        job_(job),
         per_lane_(static_cast<std::uint32_t>(job.batch.microbatches_per_lane())) {
     out_.rank = rank;
     out_.microbatches = plan.lanes * per_lane_;
@@ -62,8 +67,10 @@ class Compiler {
   RankProgram run() {
     collect_stages();
     for (const PipelineTask& task : rank_tasks(plan_, out_.rank, job_.parallel.schedule, per_lane_)) {
-      if (task.phase == PipelinePhase::forward) forward(task);
-      else backward(task);
+      if (task.phase == PipelinePhase::forward)
+        forward(task);
+      else
+        backward(task);
     }
     reduce();
     return std::move(out_);
@@ -193,8 +200,8 @@ class Compiler {
   // In the order in which backward makes gradients final: last layer first; a tied group when its owner is done.
   void reduce() {
     for (auto g = out_.groups.rbegin(); g != out_.groups.rend(); ++g) {
-      const bool owns = std::any_of(out_.shards.begin(), out_.shards.end(),
-                                    [&](ShardId s) { return layout_.shard(s).group == *g; });
+      const bool owns =
+          std::any_of(out_.shards.begin(), out_.shards.end(), [&](ShardId s) { return layout_.shard(s).group == *g; });
       if (owns) out_.instructions.push_back({.op = Opcode::reduce_group, .group = *g});
     }
   }

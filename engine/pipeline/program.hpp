@@ -11,18 +11,18 @@
 namespace kintsugi {
 
 enum class Opcode : std::uint8_t {
-  fetch_weights,        // group: take what the primaries published, before the first use
-  load_tokens,          // stage, slot, microbatch: the inputs of the embedding
-  receive_activation,   // stage, slot, microbatch, peer
-  forward,              // layer, stage, slot, microbatch
-  send_activation,      // stage, slot, microbatch, peer
-  load_targets,         // stage, slot, microbatch: the targets of the head
-  receive_gradient,     // stage, microbatch, peer
-  backward,             // layer, stage, slot, microbatch, buffer, accumulate
-  send_gradient,        // stage, microbatch, peer
-  merge_lanes,          // layer, buffer += source: two siblings of the lane tree
-  send_partial,         // layer, buffer, node: a maximal subtree, to the primaries of the layer's shards
-  reduce_group,         // group: finish the trees of the shards this rank is primary of
+  fetch_weights,       // group: take what the primaries published, before the first use
+  load_tokens,         // stage, slot, microbatch: the inputs of the embedding
+  receive_activation,  // stage, slot, microbatch, peer
+  forward,             // layer, stage, slot, microbatch
+  send_activation,     // stage, slot, microbatch, peer
+  load_targets,        // stage, slot, microbatch: the targets of the head
+  receive_gradient,    // stage, microbatch, peer
+  backward,            // layer, stage, slot, microbatch, buffer, accumulate
+  send_gradient,       // stage, microbatch, peer
+  merge_lanes,         // layer, buffer += source: two siblings of the lane tree
+  send_partial,        // layer, buffer, node: a maximal subtree, to the primaries of the layer's shards
+  reduce_group,        // group: finish the trees of the shards this rank is primary of
 };
 
 constexpr std::uint32_t kOwnSlot = UINT32_MAX;
@@ -65,8 +65,8 @@ struct RankProgram {
   RankId rank;
   std::vector<StageWork> stages;
   std::vector<Instruction> instructions;
-  std::vector<GroupId> groups;  // that this rank uses, ascending
-  std::vector<ShardId> shards;  // that this rank is primary of, ascending
+  std::vector<GroupId> groups;     // that this rank uses, ascending
+  std::vector<ShardId> shards;     // that this rank is primary of, ascending
   std::uint32_t microbatches = 0;  // of the step, over all lanes
 
   const StageWork& work(StageId stage) const;

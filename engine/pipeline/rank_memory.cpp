@@ -120,7 +120,9 @@ DType activation_dtype(Precision precision) {
   return precision == Precision::float32 ? DType::float32 : DType::bfloat16;
 }
 
-MicrobatchShape microbatch_shape(const JobConfig& job) { return {job.batch.microbatch, job.batch.length}; }
+MicrobatchShape microbatch_shape(const JobConfig& job) {
+  return {job.batch.microbatch, job.batch.length};
+}
 
 LayerPrograms make_layer_programs(const RankProgram& program, const ModelLayout& layout, const JobConfig& job,
                                   kernels::Ops& ops) {

@@ -1,5 +1,6 @@
 // Every buffer of a rank, laid out once for a generation: a function of (program, layout, job, layer programs). Sizes
-// are known before any memory exists, so the node can be asked for exactly what is needed; nothing is allocated in a step.
+// are known before any memory exists, so the node can be asked for exactly what is needed; nothing is allocated in a
+// step.
 //
 // Two regions: the arena, which peers may read (gradients, stage outputs, boundary gradients, weights: landing and
 // published, never committed state), and the local one (activations, workspace, reduced gradients, scalars).
@@ -43,7 +44,8 @@ struct StageMemory {
   std::vector<kernels::View> outputs;
   // By slot, then layer: LayerProgram::saved_bytes().
   std::vector<std::vector<kernels::View>> saved;
-  // By microbatch modulo 2: (rows, width) T. Of the stage's input, in the arena, for the stage before; absent in the first.
+  // By microbatch modulo 2: (rows, width) T. Of the stage's input, in the arena, for the stage before; absent in the
+  // first.
   std::array<kernels::View, 2> input_gradients;
   // Likewise, of the stage's output, as received; absent in the last.
   std::array<kernels::View, 2> output_gradients;
@@ -53,15 +55,15 @@ struct StageMemory {
 
 struct RankMemory {
   std::map<StageId, StageMemory> stages;
-  GroupViews weights;                        // (count) T, in the arena; by group, where the rank uses it
-  kernels::View targets;                     // (rows) int32
-  kernels::View workspace;                   // bytes; the most any layer needs
+  GroupViews weights;                            // (count) T, in the arena; by group, where the rank uses it
+  kernels::View targets;                         // (rows) int32
+  kernels::View workspace;                       // bytes; the most any layer needs
   std::array<kernels::View, 2> layer_gradients;  // (rows, width) T, between layers of a stage
-  kernels::View losses;                      // (microbatches of the step) f32
-  std::map<ShardId, kernels::View> reduced;  // (count) f32, of the shards the rank is primary of
-  kernels::View reduced_use;                 // (largest shard with several uses) f32
-  kernels::View squared_norms;               // 8 bytes a shard, in the order of program.shards
-  kernels::View digests;                     // 16 bytes a shard, likewise
+  kernels::View losses;                          // (microbatches of the step) f32
+  std::map<ShardId, kernels::View> reduced;      // (count) f32, of the shards the rank is primary of
+  kernels::View reduced_use;                     // (largest shard with several uses) f32
+  kernels::View squared_norms;                   // 8 bytes a shard, in the order of program.shards
+  kernels::View digests;                         // 16 bytes a shard, likewise
 
   std::size_t arena_bytes = 0;
   std::size_t local_bytes = 0;

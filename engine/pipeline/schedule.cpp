@@ -34,8 +34,7 @@ std::vector<PipelineTask> rank_tasks(const Plan& plan, RankId rank, ScheduleKind
     return std::tuple(virtual_time(kind, t, stages, microbatches), t.phase == PipelinePhase::forward, t.stage,
                       t.microbatch);
   };
-  std::sort(tasks.begin(), tasks.end(),
-            [&](const PipelineTask& a, const PipelineTask& b) { return key(a) < key(b); });
+  std::sort(tasks.begin(), tasks.end(), [&](const PipelineTask& a, const PipelineTask& b) { return key(a) < key(b); });
   return tasks;
 }
 

@@ -24,7 +24,9 @@ std::size_t ShardStates::segment_bytes(const RankProgram& program, const ModelLa
 }
 
 ShardStates::ShardStates(const Parts& parts)
-    : parts_(parts), store_(shards_of(parts.program, parts.layout)), squared_norms_(parts.program.shards.size()),
+    : parts_(parts),
+      store_(shards_of(parts.program, parts.layout)),
+      squared_norms_(parts.program.shards.size()),
       digests_(parts.program.shards.size()) {
   for (const ShardExtent& extent : store_.extents()) {
     slots_.emplace_back(parts.segment, extent);
@@ -61,7 +63,8 @@ Result<void> ShardStates::store(std::size_t index, const ShardVersion& version, 
 
 void ShardStates::enqueue_norms() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    parts_.device.ops().squared_norm(parts_.stream, parts_.memory.squared_norms.slice(8 * static_cast<std::int64_t>(i), 8),
+    parts_.device.ops().squared_norm(parts_.stream,
+                                     parts_.memory.squared_norms.slice(8 * static_cast<std::int64_t>(i), 8),
                                      parts_.memory.reduced.at(slots_[i].shard().id));
   }
   parts_.device.copy_to_host(parts_.stream, squared_norms_.data(), parts_.memory.squared_norms);
@@ -69,7 +72,8 @@ void ShardStates::enqueue_norms() {
 
 std::vector<ShardVote> ShardStates::votes() const {
   std::vector<ShardVote> votes;
-  for (std::size_t i = 0; i < slots_.size(); ++i) votes.push_back({slots_[i].shard().id, squared_norms_[i], digests_[i]});
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    votes.push_back({slots_[i].shard().id, squared_norms_[i], digests_[i]});
   return votes;
 }
 
@@ -118,8 +122,10 @@ void ShardStates::enqueue_convert() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const View to = published(i);
     const View from = array(i, store_.extents()[i].master);
-    if (to.dtype == from.dtype) parts_.device.ops().copy(parts_.stream, to, from);
-    else parts_.device.ops().convert(parts_.stream, to, from);
+    if (to.dtype == from.dtype)
+      parts_.device.ops().copy(parts_.stream, to, from);
+    else
+      parts_.device.ops().convert(parts_.stream, to, from);
   }
 }
 

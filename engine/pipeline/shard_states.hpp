@@ -61,7 +61,8 @@ class ShardStates {
   // Before weights are overwritten: every peer has taken what was lent.
   void enqueue_drain() { parts_.communicator.drain(published_); }
 
-  // --- inside work on the stream, or once it is idle --------------------------------------------------------------------
+  // --- inside work on the stream, or once it is idle
+  // --------------------------------------------------------------------
   std::vector<ShardVote> votes() const;
   // The state of shard `index` of program.shards, copied out. Blocks on the stream.
   Result<std::vector<float>> read(std::size_t index);
@@ -76,9 +77,9 @@ class ShardStates {
 
   const Parts parts_;
   ShardStoreLayout store_;
-  std::vector<ShardSlot> slots_;                             // in the order of program.shards
-  std::vector<std::vector<kernels::DecayRange>> decay_;      // likewise
-  std::vector<double> squared_norms_;                        // host copies
+  std::vector<ShardSlot> slots_;                         // in the order of program.shards
+  std::vector<std::vector<kernels::DecayRange>> decay_;  // likewise
+  std::vector<double> squared_norms_;                    // host copies
   std::vector<Digest> digests_;
   Outbox published_;
 };

@@ -44,11 +44,11 @@ Result<void> Trainer::open_memory() {
   KINTSUGI_ASSERT(segments.arena->view().bytes() >= b.arena_bytes && segments.state->view().bytes() >= b.state_bytes);
   KINTSUGI_TRY_ASSIGN(local_, device.allocate(b.local_bytes));
   memory_ = lay_out_memory(b.program, b.layout, b.job, b.layers, segments.arena->view().data, local_->view().data);
-  communicator_ = std::make_unique<Communicator>(device, *stream_, *parts_.peers, b.program.rank, parts_.clock,
-                                                 parts_.wait_limit);
-  shards_ = std::make_unique<ShardStates>(ShardStates::Parts{b.plan, b.layout, b.job, b.program, memory_, device, *stream_,
-                                                             *communicator_, segments.state_bytes, *segments.state,
-                                                             parts_.incarnation});
+  communicator_ =
+      std::make_unique<Communicator>(device, *stream_, *parts_.peers, b.program.rank, parts_.clock, parts_.wait_limit);
+  shards_ = std::make_unique<ShardStates>(ShardStates::Parts{b.plan, b.layout, b.job, b.program, memory_, device,
+                                                             *stream_, *communicator_, segments.state_bytes,
+                                                             *segments.state, parts_.incarnation});
   losses_.resize(b.program.microbatches);
   return {};
 }
@@ -80,7 +80,8 @@ Result<void> Trainer::open_data() {
                       BatchReader::make(std::move(file), b.job.batch, b.job.data.seed, b.job.model.vocabulary));
   const auto source = std::make_shared<const BatchReader>(std::move(reader));
   if (!inputs.empty()) tokens_ = std::make_unique<Prefetcher>(source, std::move(inputs), state_.step, kPrefetchDepth);
-  if (!targets.empty()) targets_ = std::make_unique<Prefetcher>(source, std::move(targets), state_.step, kPrefetchDepth);
+  if (!targets.empty())
+    targets_ = std::make_unique<Prefetcher>(source, std::move(targets), state_.step, kPrefetchDepth);
   return {};
 }
 
@@ -97,9 +98,8 @@ Result<void> Trainer::load(const SavedState& saved) {
   KINTSUGI_TRY(saved.check_job(job_identity(b.job)));
   KINTSUGI_TRY(saved.check_shards(b.layout.shards()));
   const StatePosition& at = saved.manifest().position;
-  KINTSUGI_TRY(shards_->create(at.step, at.updates, [&](const Shard& shard, const ShardState& out) {
-    return saved.read_shard(shard.id, out);
-  }));
+  KINTSUGI_TRY(shards_->create(
+      at.step, at.updates, [&](const Shard& shard, const ShardState& out) { return saved.read_shard(shard.id, out); }));
   return start(at.step, at.updates);
 }
 
@@ -108,15 +108,17 @@ Result<void> Trainer::start(Step step, std::uint64_t updates) {
   state_.step = step;
   state_.updates = updates;
   KINTSUGI_TRY(open_data());
-  executor_ = std::make_unique<Executor>(Executor::Parts{b.plan, b.layout, b.job, b.program, memory_, b.layers,
-                                                         parts_.device, *stream_, *communicator_, tokens_.get(),
-                                                         targets_.get()});
+  executor_ =
+      std::make_unique<Executor>(Executor::Parts{b.plan, b.layout, b.job, b.program, memory_, b.layers, parts_.device,
+                                                 *stream_, *communicator_, tokens_.get(), targets_.get()});
   shards_->enqueue_convert();
   return wait_for_stream();
 }
 
 // Every wait inside the stream has its own deadline, so the host needs none.
-Result<void> Trainer::wait_for_stream() { return stream_->record().wait(kNoDeadline); }
+Result<void> Trainer::wait_for_stream() {
+  return stream_->record().wait(kNoDeadline);
+}
 
 Result<void> Trainer::run(Step last, const std::function<void(const DecisionRecord&, double)>& on_step) {
   shards_->enqueue_publish(state_.step);

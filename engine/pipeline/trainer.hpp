@@ -32,7 +32,7 @@ struct RankBlueprint {
 struct RankSegments {
   std::unique_ptr<kernels::Buffer> arena;  // peers may read it
   std::unique_ptr<kernels::Buffer> state;
-  std::span<std::byte> state_bytes;        // the host's mapping of `state`
+  std::span<std::byte> state_bytes;  // the host's mapping of `state`
 };
 
 class Trainer {
@@ -98,7 +98,7 @@ class Trainer {
   std::unique_ptr<Prefetcher> tokens_, targets_;
   std::unique_ptr<ShardStates> shards_;
   std::unique_ptr<Executor> executor_;
-  std::vector<float> losses_;             // host copy, by microbatch of the step
+  std::vector<float> losses_;  // host copy, by microbatch of the step
   CommitState state_;
   std::optional<DecisionRecord> record_;  // of the step in progress, set by the vote
   Digest final_digest_;

@@ -44,10 +44,10 @@ struct Plan {
   Lineage lineage;
   Generation generation;
   std::uint32_t lanes = 0;
-  std::vector<NodeId> rank_nodes;         // by RankId
-  std::vector<StagePlan> stages;          // by StageId
-  std::vector<RankId> shard_primaries;    // by ShardId
-  std::string reason;                     // why the planner chose it, for people
+  std::vector<NodeId> rank_nodes;       // by RankId
+  std::vector<StagePlan> stages;        // by StageId
+  std::vector<RankId> shard_primaries;  // by ShardId
+  std::string reason;                   // why the planner chose it, for people
 
   std::uint32_t rank_count() const { return static_cast<std::uint32_t>(rank_nodes.size()); }
   // The rank that works cell (stage, lane).

@@ -167,10 +167,11 @@ Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const M
   // auto: one stage; more only pay when a model does not fit a rank, which the memory estimate will decide.
   const std::uint32_t stages = static_cast<std::uint32_t>(job.parallel.stages.value_or(1));
   if (ranks > stages * lanes) {
-    return Error{ErrorAction::tell_user,
-                 fmt::format("{} ranks but only {} cells ({} stages x {} lanes) to work: use at most {} ranks, or raise "
-                             "batch.lanes or parallel.stages",
-                             ranks, stages * lanes, stages, lanes, stages * lanes)};
+    return Error{
+        ErrorAction::tell_user,
+        fmt::format("{} ranks but only {} cells ({} stages x {} lanes) to work: use at most {} ranks, or raise "
+                    "batch.lanes or parallel.stages",
+                    ranks, stages * lanes, stages, lanes, stages * lanes)};
   }
   Plan plan{request.job, request.lineage, request.generation, lanes, request.rank_nodes, {}, {}, {}};
   std::vector<double> stage_costs;
@@ -181,9 +182,10 @@ Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const M
   const Blocks& chosen = gain > kWorthSharing ? line : whole;
   for (std::uint32_t s = 0; s < stages; ++s) plan.stages.push_back({ranges[s], chosen[s]});
   plan.shard_primaries = place_shards(plan, layout);
-  plan.reason = fmt::format("{} ranks, {} stages, {} lanes: {}; the busiest rank of whole stages would have {:.2f} times "
-                            "the work of the busiest of an even cut",
-                            ranks, stages, lanes, gain > kWorthSharing ? "cells cut evenly" : "whole stages", gain);
+  plan.reason = fmt::format(
+      "{} ranks, {} stages, {} lanes: {}; the busiest rank of whole stages would have {:.2f} times "
+      "the work of the busiest of an even cut",
+      ranks, stages, lanes, gain > kWorthSharing ? "cells cut evenly" : "whole stages", gain);
   return plan;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/peak_bf16.hpp"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,7 +29,10 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double run_vdpbf
 // Linux gives a process the tile registers when it asks (Documentation/x86/xstate.rst).
 bool have_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  // Leaf 7, edx: bit 22 is AMX-BF16. clang 14's __builtin_cpu_supports does not know it.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool listed = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 1) != 0;
+  return listed && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) double run_tdpbf16ps(std::int64_t rounds) {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <span>
 
+#include "schemas/codec.hpp"
 #include "schemas/link.capnp.h"
 #include "transport/link/greeting.hpp"
-#include "schemas/codec.hpp"
 
 namespace {
 
@@ -19,11 +19,11 @@ void read_as_everything(const DecodedFrame& frame) {
   const Bytes32 zero{};
   static_cast<void>(check_hello(frame, zero, zero));
   static_cast<void>(check_answer(frame, zero, zero, "fuzz:1"));
-  static_cast<void>(
-      read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [](schemas::LinkControl::Reader in) -> Result<void> {
-        static_cast<void>(in.totalSize());
-        return {};
-      }));
+  static_cast<void>(read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link",
+                                                       [](schemas::LinkControl::Reader in) -> Result<void> {
+                                                         static_cast<void>(in.totalSize());
+                                                         return {};
+                                                       }));
 }
 
 }  // namespace

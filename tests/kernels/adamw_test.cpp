@@ -95,8 +95,14 @@ TYPED_TEST(Adamw, state_published_weights_and_digest_are_the_written_sequence_on
       update_all(expected, decay);
       std::vector<TypeParam> published(state.master.size());
       std::array<std::byte, 16> digest{}, again{};
-      const AdamwShard<TypeParam> shard{state.master.data(), state.moment1.data(), state.moment2.data(),
-                                        state.gradient.data(), published.data(), count, decay, kScalars,
+      const AdamwShard<TypeParam> shard{state.master.data(),
+                                        state.moment1.data(),
+                                        state.moment2.data(),
+                                        state.gradient.data(),
+                                        published.data(),
+                                        count,
+                                        decay,
+                                        kScalars,
                                         digest.data()};
       adamw(pool, std::span(&shard, 1));
       ASSERT_TRUE(same_bits(state.master, expected.master)) << count;
@@ -124,8 +130,14 @@ TYPED_TEST(Adamw, shards_spread_over_threads_get_the_bits_of_shards_alone) {
     std::vector<std::byte> digests(5 * 16);
     std::vector<AdamwShard<TypeParam>> shards;
     for (std::size_t s = 0; s < 5; ++s) {
-      shards.push_back({states[s].master.data(), states[s].moment1.data(), states[s].moment2.data(),
-                        states[s].gradient.data(), published.data() + s * kCount, kCount, {}, kScalars,
+      shards.push_back({states[s].master.data(),
+                        states[s].moment1.data(),
+                        states[s].moment2.data(),
+                        states[s].gradient.data(),
+                        published.data() + s * kCount,
+                        kCount,
+                        {},
+                        kScalars,
                         digests.data() + s * 16});
     }
     adamw(pool, std::span<const AdamwShard<TypeParam>>(shards));

@@ -11,7 +11,9 @@ namespace {
 
 const Instant kSoon = SteadyClock().now() + seconds(60);
 
-Result<void> failure() { return Error{ErrorAction::end_generation, "the peer is gone"}; }
+Result<void> failure() {
+  return Error{ErrorAction::end_generation, "the peer is gone"};
+}
 
 TEST(CpuStream, work_runs_in_order_and_off_the_caller) {
   CpuStream stream({2, {}});

@@ -15,7 +15,9 @@
 namespace kintsugi::kernels {
 namespace {
 
-Instant soon() { return SteadyClock().now() + seconds(60); }
+Instant soon() {
+  return SteadyClock().now() + seconds(60);
+}
 
 std::vector<std::unique_ptr<Device>> all_devices() {
   std::vector<std::unique_ptr<Device>> devices;

@@ -57,8 +57,12 @@ TEST(Convert, infinities_stay_and_a_nan_never_becomes_one) {
   ThreadPool pool(1);
   const float infinity = std::numeric_limits<float>::infinity();
   // The last NaN has its payload in the lower half alone.
-  const std::vector<float> in{infinity, -infinity, std::numeric_limits<float>::max(), -0.0f,
-                              std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u)};
+  const std::vector<float> in{infinity,
+                              -infinity,
+                              std::numeric_limits<float>::max(),
+                              -0.0f,
+                              std::numeric_limits<float>::quiet_NaN(),
+                              std::bit_cast<float>(0x7f800001u)};
   std::vector<bf16> out(in.size());
   convert(pool, out.data(), in.data(), static_cast<std::int64_t>(in.size()));
   EXPECT_EQ(out[0].bits, 0x7f80);

@@ -10,7 +10,9 @@
 namespace kintsugi::kernels::fake {
 namespace {
 
-Instant soon() { return SteadyClock().now() + seconds(60); }
+Instant soon() {
+  return SteadyClock().now() + seconds(60);
+}
 
 class FakeDevice : public ::testing::Test {
  protected:

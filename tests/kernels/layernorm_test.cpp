@@ -49,15 +49,22 @@ Reference reference(Shape s, const std::vector<double>& x, const std::vector<dou
 template <class T>
 struct Case {
   explicit Case(Shape s)
-      : shape(s), x(random_vector<T>(s.rows * s.width, 3, 1)), w(random_vector<T>(s.width, 1, 2)),
-        b(random_vector<T>(s.width, 1, 3)), dy(random_vector<T>(s.rows * s.width, 1, 4)),
-        expected(reference(s, doubles(x), doubles(w), doubles(b), doubles(dy))), out(x.size()), grad_in(x.size()),
-        mean(static_cast<std::size_t>(s.rows)), rstd(mean.size()), grad_weight(w.size(), 0.5f),
+      : shape(s),
+        x(random_vector<T>(s.rows * s.width, 3, 1)),
+        w(random_vector<T>(s.width, 1, 2)),
+        b(random_vector<T>(s.width, 1, 3)),
+        dy(random_vector<T>(s.rows * s.width, 1, 4)),
+        expected(reference(s, doubles(x), doubles(w), doubles(b), doubles(dy))),
+        out(x.size()),
+        grad_in(x.size()),
+        mean(static_cast<std::size_t>(s.rows)),
+        rstd(mean.size()),
+        grad_weight(w.size(), 0.5f),
         grad_bias(w.size(), 0.5f) {}
 
   void run(ThreadPool& pool, bool accumulate) {
-    layernorm_forward(pool, out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), shape.rows,
-                      shape.width, kEpsilon);
+    layernorm_forward(pool, out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), shape.rows, shape.width,
+                      kEpsilon);
     layernorm_backward(pool, grad_in.data(), grad_weight.data(), grad_bias.data(), dy.data(), x.data(), mean.data(),
                        rstd.data(), w.data(), shape.rows, shape.width, accumulate);
   }

@@ -33,9 +33,13 @@ auto matrix(const std::vector<T>& data, std::int64_t columns) {
 template <class T>
 struct Case {
   explicit Case(LinearShape s)
-      : shape(s), x(random_vector<T>(s.rows * s.inputs, 1, 1)), w(random_vector<T>(s.outputs * s.inputs, 1, 2)),
-        b(random_vector<T>(s.outputs, 1, 3)), dy(random_vector<T>(s.rows * s.outputs, 1, 4)),
-        dw(w.size(), 0.5f), db(b.size(), 0.5f) {}
+      : shape(s),
+        x(random_vector<T>(s.rows * s.inputs, 1, 1)),
+        w(random_vector<T>(s.outputs * s.inputs, 1, 2)),
+        b(random_vector<T>(s.outputs, 1, 3)),
+        dy(random_vector<T>(s.rows * s.outputs, 1, 4)),
+        dw(w.size(), 0.5f),
+        db(b.size(), 0.5f) {}
 
   LinearShape shape;
   std::vector<T> x, w, b, dy;
@@ -90,10 +94,10 @@ TYPED_TEST(Linear, backward_of_the_weight_agrees_with_float64_stored_and_accumul
     for (const bool accumulate : {false, true}) {
       Case<TypeParam> c(s);
       const auto dy = matrix(c.dy, s.outputs);
-      std::vector<double> weight =
-          product(s.outputs, s.rows, s.inputs, [&](std::int64_t i, std::int64_t k) { return dy(k, i); },
-                  matrix(c.x, s.inputs));
-      std::vector<double> bias = product(1, s.rows, s.outputs, [](std::int64_t, std::int64_t) { return 1.0; }, dy);
+      std::vector<double> weight = product(
+          s.outputs, s.rows, s.inputs, [&](std::int64_t i, std::int64_t k) { return dy(k, i); }, matrix(c.x, s.inputs));
+      std::vector<double> bias = product(
+          1, s.rows, s.outputs, [](std::int64_t, std::int64_t) { return 1.0; }, dy);
       for (double& v : weight) v += accumulate ? 0.5 : 0;
       for (double& v : bias) v += accumulate ? 0.5 : 0;
       linear_backward_weight(pool, c.dw.data(), c.db.data(), c.dy.data(), c.x.data(), s, accumulate);

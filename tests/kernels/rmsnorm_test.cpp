@@ -41,9 +41,15 @@ Reference reference(Shape s, const std::vector<double>& x, const std::vector<dou
 template <class T>
 struct Case {
   explicit Case(Shape s)
-      : shape(s), x(random_vector<T>(s.rows * s.width, 3, 1)), w(random_vector<T>(s.width, 1, 2)),
-        dy(random_vector<T>(s.rows * s.width, 1, 4)), expected(reference(s, doubles(x), doubles(w), doubles(dy))),
-        out(x.size()), grad_in(x.size()), rstd(static_cast<std::size_t>(s.rows)), grad_weight(w.size(), 0.5f) {}
+      : shape(s),
+        x(random_vector<T>(s.rows * s.width, 3, 1)),
+        w(random_vector<T>(s.width, 1, 2)),
+        dy(random_vector<T>(s.rows * s.width, 1, 4)),
+        expected(reference(s, doubles(x), doubles(w), doubles(dy))),
+        out(x.size()),
+        grad_in(x.size()),
+        rstd(static_cast<std::size_t>(s.rows)),
+        grad_weight(w.size(), 0.5f) {}
 
   void run(ThreadPool& pool, bool accumulate) {
     rmsnorm_forward(pool, out.data(), rstd.data(), x.data(), w.data(), shape.rows, shape.width, kEpsilon);

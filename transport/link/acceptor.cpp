@@ -15,16 +15,15 @@ namespace kintsugi::transport {
 namespace {
 
 constexpr int kBacklog = 512;
-constexpr std::size_t kRememberedSources = 1024;        // past it, new sources share one entry
-constexpr Duration kAcceptPause = milliseconds(100);    // after a failed accept: out of descriptors, mostly
+constexpr std::size_t kRememberedSources = 1024;      // past it, new sources share one entry
+constexpr Duration kAcceptPause = milliseconds(100);  // after a failed accept: out of descriptors, mostly
 
 Error listen_error(const std::string& where, int code) {
   const std::string what = "cannot listen on " + where + ": ";
   switch (code) {
     case EADDRINUSE:
       return {ErrorAction::tell_user, what + "another process has this port; stop it, or choose another port"};
-    case EACCES:
-      return {ErrorAction::tell_user, what + "ports below 1024 need privileges; choose a port from 1024 up"};
+    case EACCES: return {ErrorAction::tell_user, what + "ports below 1024 need privileges; choose a port from 1024 up"};
     case EADDRNOTAVAIL:
       return {ErrorAction::tell_user, what + "this machine has no such address; choose one that `ip address` shows"};
     default: return {ErrorAction::tell_user, what + strerror(code)};
@@ -146,10 +145,10 @@ void Acceptor::admit(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint
 void Acceptor::make_room() {
   std::map<std::string, std::size_t> crowd;
   for (const Stranger& s : strangers_) ++crowd[s.source];
-  const auto worst = std::max_element(crowd.begin(), crowd.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto victim = std::find_if(strangers_.begin(), strangers_.end(),
-                                   [&](const Stranger& s) { return s.source == worst->first; });
+  const auto worst =
+      std::max_element(crowd.begin(), crowd.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto victim =
+      std::find_if(strangers_.begin(), strangers_.end(), [&](const Stranger& s) { return s.source == worst->first; });
   const std::shared_ptr<Greeter> greeter = victim->greeter;
   greeter->abort({ErrorAction::fail_link, "too many connections without a greeting"});
 }

@@ -35,8 +35,10 @@ Result<std::vector<asio::ip::tcp::endpoint>> look_up(const HostPort& address) {
 Result<HostPort> parse_host_port(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string::npos) host.clear();  // an IPv6 address without brackets
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string::npos)
+    host.clear();  // an IPv6 address without brackets
   unsigned port = 0;
   const char* end = text.data() + text.size();
   const bool has_port = colon != std::string::npos && colon + 1 < text.size() &&

@@ -18,7 +18,9 @@ namespace kintsugi::transport {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
-inline std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds(d.ns); }
+inline std::chrono::nanoseconds to_chrono(Duration d) {
+  return std::chrono::nanoseconds(d.ns);
+}
 
 // Whatever has operations under way and must be ended by stop(). All calls on the io thread.
 class Stoppable {

@@ -10,7 +10,9 @@
 namespace kintsugi::transport {
 
 namespace {
-std::string path_in(const std::string& state_directory) { return state_directory + "/cluster.json"; }
+std::string path_in(const std::string& state_directory) {
+  return state_directory + "/cluster.json";
+}
 }  // namespace
 
 Result<void> write_cluster_file(const std::string& state_directory, const ClusterFile& cluster) {
@@ -21,8 +23,9 @@ Result<void> write_cluster_file(const std::string& state_directory, const Cluste
 Result<ClusterFile> read_cluster_file(const std::string& state_directory) {
   const std::string path = path_in(state_directory);
   if (::access(path.c_str(), F_OK) != 0) {
-    return Error{ErrorAction::refuse, "no cluster is known here: " + path + " does not exist; start one with `kintsugi "
-                                      "supervise`, or name its state directory"};
+    return Error{ErrorAction::refuse, "no cluster is known here: " + path +
+                                          " does not exist; start one with `kintsugi "
+                                          "supervise`, or name its state directory"};
   }
   KINTSUGI_TRY_ASSIGN(const std::string text, read_private_file(path, 64 * kKiB));
   const Error damaged{ErrorAction::tell_user, path + " is damaged; `kintsugi supervise` writes it anew when it starts"};

@@ -42,7 +42,9 @@ void Dialer::start() {
   next_address();
 }
 
-void Dialer::stop() { end(Error{ErrorAction::cancelled, "the link service stopped"}); }
+void Dialer::stop() {
+  end(Error{ErrorAction::cancelled, "the link service stopped"});
+}
 
 std::string Dialer::tried() const {
   std::string text;
@@ -117,11 +119,11 @@ void Dialer::greet() {
   const std::string& peer = request_.addresses[next_address_];
   greeter_ = greet_listener(io_->context, tls_.wrap(std::move(socket_)), request_.token, request_.hello, peer,
                             request_.attempt_deadline, [weak = weak_from_this(), attempt](Result<Proven> result) {
-    const std::shared_ptr<Dialer> me = weak.lock();
-    if (!me || !me->done_ || attempt != me->attempt_) return;
-    if (!result) return me->failed(result.error());
-    me->succeed(std::move(*result));
-  });
+                              const std::shared_ptr<Dialer> me = weak.lock();
+                              if (!me || !me->done_ || attempt != me->attempt_) return;
+                              if (!result) return me->failed(result.error());
+                              me->succeed(std::move(*result));
+                            });
 }
 
 void Dialer::failed(const Error& why) {

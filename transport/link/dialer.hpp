@@ -40,7 +40,7 @@ class Dialer final : public Stoppable, public std::enable_shared_from_this<Diale
   std::vector<HostPort> addresses_;
   std::size_t next_address_ = 0;
   std::vector<asio::ip::tcp::endpoint> endpoints_;  // of the address being tried, last first
-  std::uint64_t attempt_ = 0;  // tells a late callback from the attempt in progress
+  std::uint64_t attempt_ = 0;                       // tells a late callback from the attempt in progress
   asio::ip::tcp::socket socket_;
   std::shared_ptr<Greeter> greeter_;
   std::optional<Error> refused_;  // by a supervisor, in this round

@@ -11,9 +11,13 @@ namespace {
 constexpr std::uint8_t kMagic0 = 'K';
 constexpr std::uint8_t kMagic1 = 'L';
 
-std::uint8_t u8(std::byte b) { return std::to_integer<std::uint8_t>(b); }
+std::uint8_t u8(std::byte b) {
+  return std::to_integer<std::uint8_t>(b);
+}
 
-Error bad_frame(std::string why) { return {ErrorAction::fail_link, std::move(why)}; }
+Error bad_frame(std::string why) {
+  return {ErrorAction::fail_link, std::move(why)};
+}
 
 }  // namespace
 
@@ -32,8 +36,10 @@ Result<FrameHeader> decode_frame_header(const FrameHeaderBytes& bytes, std::size
         fmt::format("not a kintsugi frame: it starts with bytes {:02x} {:02x}", u8(bytes[0]), u8(bytes[1])));
   }
   if (u8(bytes[2]) != kLinkVersion) {
-    return bad_frame(fmt::format("the peer speaks link version {}, this process speaks version {}: run one release of "
-                                 "kintsugi on both sides", u8(bytes[2]), kLinkVersion));
+    return bad_frame(
+        fmt::format("the peer speaks link version {}, this process speaks version {}: run one release of "
+                    "kintsugi on both sides",
+                    u8(bytes[2]), kLinkVersion));
   }
   const std::uint8_t kind = u8(bytes[3]) & 0x0f;
   FrameHeader header{static_cast<FrameKind>(kind), static_cast<std::uint8_t>(u8(bytes[3]) >> 4), 0};

@@ -127,8 +127,9 @@ class ListenerGreeter final : public GreeterBase {
  private:
   void after_handshake() override {
     if (!same_bytes(carrier_->peer_fingerprint(), token_.fingerprint)) {
-      return abort({ErrorAction::refuse, "the supervisor at " + peer_ + " is not the one the join token names: its "
-                                         "certificate is another; get a new one from `kintsugi supervise`"});
+      return abort({ErrorAction::refuse, "the supervisor at " + peer_ +
+                                             " is not the one the join token names: its "
+                                             "certificate is another; get a new one from `kintsugi supervise`"});
     }
     write(encode_hello(hello_, token_.secret, binding_), [this] { read(); });
   }

@@ -20,7 +20,9 @@ namespace {
 template <auto Free>
 struct Freed {
   template <class T>
-  void operator()(T* p) const { Free(p); }
+  void operator()(T* p) const {
+    Free(p);
+  }
 };
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
@@ -95,15 +97,15 @@ Identity make_identity() {
 }
 
 std::string to_text(const Identity& identity) {
-  const nlohmann::json json = {{"certificate", identity.certificate_pem},
-                               {"key", identity.key_pem},
-                               {"secret", hex(identity.token.secret)}};
+  const nlohmann::json json = {
+      {"certificate", identity.certificate_pem}, {"key", identity.key_pem}, {"secret", hex(identity.token.secret)}};
   return json.dump(2) + "\n";
 }
 
 Result<Identity> parse_identity(const std::string& text) {
-  const Error damaged{ErrorAction::tell_user, "the supervisor's identity is damaged; remove it to make a new one, "
-                                              "which ends the validity of every join token given out"};
+  const Error damaged{ErrorAction::tell_user,
+                      "the supervisor's identity is damaged; remove it to make a new one, "
+                      "which ends the validity of every join token given out"};
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return damaged;
   for (const char* key : {"certificate", "key", "secret"}) {

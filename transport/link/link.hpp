@@ -41,10 +41,10 @@ class Link;
 // may own the link. Empty ones are skipped; an empty on_ping answers at once.
 struct LinkCallbacks {
   std::function<void(Link&, Frame, std::vector<FileDescriptor>)> on_frame;
-  std::function<void(Link&, std::uint64_t id)> on_ping;            // the owner calls pong(id) when it gets to it
-  std::function<void(Link&, Duration round_trip)> on_pong;         // for failure detectors
-  std::function<void(Link&)> on_drained;                           // once after a refused send, when half is free
-  std::function<void(Link&, const Error& why)> on_down;  // exactly once, the last; cancelled: close() or stop()
+  std::function<void(Link&, std::uint64_t id)> on_ping;     // the owner calls pong(id) when it gets to it
+  std::function<void(Link&, Duration round_trip)> on_pong;  // for failure detectors
+  std::function<void(Link&)> on_drained;                    // once after a refused send, when half is free
+  std::function<void(Link&, const Error& why)> on_down;     // exactly once, the last; cancelled: close() or stop()
 };
 
 // Thread safe.
@@ -56,7 +56,8 @@ class Link : public std::enable_shared_from_this<Link> {
   // wait for on_drained, or close. Error{fail_link}: the link is down, or the frame breaks its caps. Never blocks.
   virtual Result<void> send(Frame frame, std::vector<FileDescriptor> descriptors = {}) = 0;
   virtual void pong(std::uint64_t id) = 0;
-  // Frames already taken still leave; on_down(cancelled: why) when the peer has read them and closed, or after `linger`.
+  // Frames already taken still leave; on_down(cancelled: why) when the peer has read them and closed, or after
+  // `linger`.
   virtual void close(std::string why) = 0;
 
   virtual const LinkPeer& peer() const = 0;

@@ -45,7 +45,9 @@ const Error kStopped{ErrorAction::cancelled, "the link service stopped"};
 }
 
 LinkService::LinkService(Logger logger) : impl_(std::make_unique<Impl>(logger.with_component("link"))) {}
-LinkService::~LinkService() { stop(); }
+LinkService::~LinkService() {
+  stop();
+}
 
 Result<ListenAddress> LinkService::listen(ListenRequest request) {
   KINTSUGI_ASSERT(request.on_link != nullptr);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "schemas/link.capnp.h"
 #include "schemas/codec.hpp"
+#include "schemas/link.capnp.h"
 
 namespace kintsugi::transport {
 
@@ -48,7 +48,9 @@ void StreamLink::start(LinkCallbacks callbacks) {
   read_next();
 }
 
-void StreamLink::stop() { begin_linger({ErrorAction::cancelled, "the link service stopped"}); }
+void StreamLink::stop() {
+  begin_linger({ErrorAction::cancelled, "the link service stopped"});
+}
 
 Error StreamLink::lost(std::string what) const {
   return {ErrorAction::fail_link, "link to " + peer_.address + " is down: " + std::move(what)};
@@ -89,14 +91,18 @@ void StreamLink::enqueue_locked(Outgoing frame) {
   asio::post(io_->context, [me = self()] { me->write_next(); });
 }
 
-void StreamLink::pong(std::uint64_t id) { send_control(true, id); }
+void StreamLink::pong(std::uint64_t id) {
+  send_control(true, id);
+}
 
 // Control frames pass a full queue; a peer that makes us queue without end by pinging and not reading is cut.
 void StreamLink::send_control(bool is_pong, std::uint64_t id) {
   capnp::MallocMessageBuilder builder;
   auto control = builder.initRoot<schemas::LinkControl>();
-  if (is_pong) control.setPong(id);
-  else control.setPing(id);
+  if (is_pong)
+    control.setPong(id);
+  else
+    control.setPing(id);
   const std::scoped_lock lock(mutex_);
   if (state_ != State::open) return;
   if (queued_frames_ >= 2 * options_.queue_cap_frames) {
@@ -133,14 +139,16 @@ bool StreamLink::take_batch() {
     Outgoing& next = queue_.front();
     if (batch_.frame_count > 0 && !next.descriptors.empty()) break;  // descriptors go with a batch's first byte
     const std::span<const std::byte> payload = bytes_of(next.payload);
-    const FrameHeaderBytes header = encode_frame_header({next.kind, static_cast<std::uint8_t>(next.descriptors.size()),
-                                                         static_cast<std::uint32_t>(payload.size())});
+    const FrameHeaderBytes header = encode_frame_header(
+        {next.kind, static_cast<std::uint8_t>(next.descriptors.size()), static_cast<std::uint32_t>(payload.size())});
     batch_.head.insert(batch_.head.end(), header.begin(), header.end());
     batch_.wire_bytes += next.wire_bytes();
     ++batch_.frame_count;
     if (!next.descriptors.empty()) batch_.descriptors = std::move(next.descriptors);
-    if (payload.size() <= kCopiedPayloadBytes) batch_.head.insert(batch_.head.end(), payload.begin(), payload.end());
-    else batch_.large = std::move(next.payload);
+    if (payload.size() <= kCopiedPayloadBytes)
+      batch_.head.insert(batch_.head.end(), payload.begin(), payload.end());
+    else
+      batch_.large = std::move(next.payload);
     queue_.pop_front();
   }
   if (batch_.frame_count == 0) write_posted_ = false;
@@ -221,19 +229,22 @@ Result<void> StreamLink::deliver(DecodedFrame frame) {
 }
 
 Result<void> StreamLink::deliver_control(const DecodedFrame& frame) {
-  return read_message<schemas::LinkControl>(frame.payload.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<void> {
-    switch (in.which()) {
-      case schemas::LinkControl::PING:
-        if (callbacks_.on_ping) callbacks_.on_ping(*this, in.getPing());
-        else pong(in.getPing());
-        return {};
-      case schemas::LinkControl::PONG: on_pong(in.getPong()); return {};
-      case schemas::LinkControl::HELLO:
-      case schemas::LinkControl::WELCOME:
-      case schemas::LinkControl::REFUSED: break;
-    }
-    return Error{ErrorAction::fail_link, "a greeting, or an unknown control frame, on a link that is up"};
-  });
+  return read_message<schemas::LinkControl>(
+      frame.payload.asPtr(), "a control frame of a link", [&](schemas::LinkControl::Reader in) -> Result<void> {
+        switch (in.which()) {
+          case schemas::LinkControl::PING:
+            if (callbacks_.on_ping)
+              callbacks_.on_ping(*this, in.getPing());
+            else
+              pong(in.getPing());
+            return {};
+          case schemas::LinkControl::PONG: on_pong(in.getPong()); return {};
+          case schemas::LinkControl::HELLO:
+          case schemas::LinkControl::WELCOME:
+          case schemas::LinkControl::REFUSED: break;
+        }
+        return Error{ErrorAction::fail_link, "a greeting, or an unknown control frame, on a link that is up"};
+      });
 }
 
 // ---- pings

@@ -16,7 +16,9 @@ namespace {
 constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxFrameDescriptors * sizeof(int));
 using Socket = asio::local::stream_protocol::socket;
 
-ErrorCode error_now() { return {errno, boost::system::system_category()}; }
+ErrorCode error_now() {
+  return {errno, boost::system::system_category()};
+}
 bool is_transient(const ErrorCode& e) {
   return e == boost::system::errc::resource_unavailable_try_again || e == boost::system::errc::interrupted;
 }
@@ -90,8 +92,10 @@ class UnixCarrier final : public Carrier {
     socket_.async_wait(Socket::wait_read, [this, into, &descriptors, done = std::move(done)](ErrorCode error) mutable {
       std::size_t n = 0;
       if (!error) n = receive(socket_.native_handle(), into, descriptors, error);
-      if (is_transient(error)) read_some(into, descriptors, std::move(done));
-      else done(error, n);
+      if (is_transient(error))
+        read_some(into, descriptors, std::move(done));
+      else
+        done(error, n);
     });
   }
 
@@ -99,8 +103,10 @@ class UnixCarrier final : public Carrier {
     socket_.async_wait(Socket::wait_write, [this, bytes, descriptors, done = std::move(done)](ErrorCode error) mutable {
       std::size_t n = 0;
       if (!error) n = transmit(socket_.native_handle(), bytes, descriptors, error);
-      if (is_transient(error)) write_some(bytes, descriptors, std::move(done));
-      else done(error, n);
+      if (is_transient(error))
+        write_some(bytes, descriptors, std::move(done));
+      else
+        done(error, n);
     });
   }
 

@@ -80,7 +80,8 @@ TEST_F(JobMachineTest, a_whole_life_ends_with_code_0_after_every_process_is_gone
 
 TEST_F(JobMachineTest, a_dead_rank_ends_the_job_in_every_phase_and_is_named) {
   for (int phase = 0; phase < 3; ++phase) {
-    machine = JobMachine({{1}, {1}, {1, 1}, testing::small_job(2, 4, 1), 4, 0, false, JobDeadlines::from_budget(seconds(10))});
+    machine = JobMachine(
+        {{1}, {1}, {1, 1}, testing::small_job(2, 4, 1), 4, 0, false, JobDeadlines::from_budget(seconds(10))});
     machine.start(now);
     if (phase == 0) join_two_nodes();
     if (phase == 1) up();
@@ -149,7 +150,8 @@ TEST_F(JobMachineTest, ranks_with_another_kernel_variant_are_refused) {
   feed(RankUp{{0}, "cpu avx512"});
   feed(RankUp{{1}, "cpu avx2"});
   ASSERT_NE(find<effect::Stop>(last), nullptr);
-  EXPECT_NE(find<effect::Stop>(last)->why.find("rank 1 on node a computes with kernel variant 'cpu avx2'"), std::string::npos);
+  EXPECT_NE(find<effect::Stop>(last)->why.find("rank 1 on node a computes with kernel variant 'cpu avx2'"),
+            std::string::npos);
 }
 
 TEST_F(JobMachineTest, cancel_ends_with_its_own_exit_code) {

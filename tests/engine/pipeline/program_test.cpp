@@ -89,7 +89,8 @@ TEST(Program, what_is_sent_is_the_canonical_sum_of_its_node) {
       for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
         if (i.layer.value != 1) continue;
         std::string& sum = buffers[i.buffer];
-        if (i.op == Opcode::backward) sum = i.accumulate ? sum + "," + std::to_string(i.microbatch) : std::to_string(i.microbatch);
+        if (i.op == Opcode::backward)
+          sum = i.accumulate ? sum + "," + std::to_string(i.microbatch) : std::to_string(i.microbatch);
         if (i.op == Opcode::merge_lanes) sum = "(" + sum + "+" + buffers[i.source] + ")";
         if (i.op != Opcode::send_partial) continue;
         EXPECT_EQ(sum, canonical(canonical, i.node));
@@ -103,7 +104,8 @@ TEST(Program, a_tied_table_is_fetched_once_and_reduced_after_both_uses) {
   const ModelLayout layout(job.model);
   const RankProgram program = compile_program(plan_for(job, 1), layout, job, {0});
   int fetched = 0;
-  for (const Instruction& i : program.instructions) fetched += i.op == Opcode::fetch_weights && i.group.value == 0 ? 1 : 0;
+  for (const Instruction& i : program.instructions)
+    fetched += i.op == Opcode::fetch_weights && i.group.value == 0 ? 1 : 0;
   EXPECT_EQ(fetched, 1);
   const auto last_backward = std::find_if(program.instructions.rbegin(), program.instructions.rend(),
                                           [](const Instruction& i) { return i.op == Opcode::backward; });

@@ -108,8 +108,10 @@ TEST(Schedule, a_stage_runs_its_microbatches_in_ascending_order_and_1f1b_holds_a
         const std::uint32_t first = plan.lanes_of(t.stage, {r}).first * per_lane;
         auto& next = t.phase == PipelinePhase::forward ? next_forward : next_backward;
         EXPECT_EQ(t.microbatch, first + next[t.stage]++);
-        if (t.phase == PipelinePhase::backward) --held[t.stage];
-        else ++held[t.stage];
+        if (t.phase == PipelinePhase::backward)
+          --held[t.stage];
+        else
+          ++held[t.stage];
         const std::uint32_t microbatches = plan.lanes_of(t.stage, {r}).count() * per_lane;
         EXPECT_LE(held[t.stage], std::min(stages - t.stage.value, microbatches));
       }

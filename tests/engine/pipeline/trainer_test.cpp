@@ -24,13 +24,14 @@ TEST(Trainer, no_number_of_ranks_or_stages_shows_in_the_bits) {
   const TemporaryFolder folder;
   for (const Precision precision : {Precision::float32, Precision::bfloat16}) {
     std::vector<TrainingOutcome> outcomes;
-    for (const auto& [ranks, stages] : std::vector<std::pair<std::uint32_t, std::int64_t>>{
-             {1, 1}, {2, 1}, {3, 1}, {5, 2}, {3, 4}, {8, 1}, {7, 4}}) {
+    for (const auto& [ranks, stages] :
+         std::vector<std::pair<std::uint32_t, std::int64_t>>{{1, 1}, {2, 1}, {3, 1}, {5, 2}, {3, 4}, {8, 1}, {7, 4}}) {
       TrainingRequest request{tiny_training_job(folder, stages), ranks};
       request.job.precision = precision;
       outcomes.push_back(train(request));
       expect_all_well(outcomes.back());
-      EXPECT_EQ(outcomes.back().final_digest, outcomes.front().final_digest) << ranks << " ranks, " << stages << " stages";
+      EXPECT_EQ(outcomes.back().final_digest, outcomes.front().final_digest)
+          << ranks << " ranks, " << stages << " stages";
       EXPECT_EQ(outcomes.back().records, outcomes.front().records);
     }
   }
@@ -223,7 +224,9 @@ TEST(Trainer, bfloat16_stays_within_one_percent_of_float32_over_200_steps) {
 double processor_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds_of = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds_of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
 }
 

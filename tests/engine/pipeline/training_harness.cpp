@@ -105,8 +105,13 @@ class Cluster {
       if (i == r) continue;
       EXPECT_TRUE(carrier->register_peer_arena({i}, places_[i].arena.get()).ok());
     }
-    return must(Trainer::create({std::move(place.blueprint), *place.device, std::move(carrier), clock_,
-                                 std::move(segments), seconds(60), {r + 1}}));
+    return must(Trainer::create({std::move(place.blueprint),
+                                 *place.device,
+                                 std::move(carrier),
+                                 clock_,
+                                 std::move(segments),
+                                 seconds(60),
+                                 {r + 1}}));
   }
 
   Result<void> run_rank(Trainer& trainer, TrainingOutcome* root) {
@@ -171,13 +176,23 @@ class Cluster {
 
 }  // namespace
 
-TrainingOutcome train(const TrainingRequest& request) { return Cluster(request).run(); }
+TrainingOutcome train(const TrainingRequest& request) {
+  return Cluster(request).run();
+}
 
 JobConfig tiny_training_job(const TemporaryFolder& folder, std::int64_t stages) {
   JobConfig job;
   job.name = "tiny";
-  job.model = {.family = ModelFamily::gpt2, .layers = 4, .width = 32, .heads = 2, .kv_heads = 2, .hidden = 128,
-               .context = 24, .vocabulary = 61, .tied = true, .seed = 5};
+  job.model = {.family = ModelFamily::gpt2,
+               .layers = 4,
+               .width = 32,
+               .heads = 2,
+               .kv_heads = 2,
+               .hidden = 128,
+               .context = 24,
+               .vocabulary = 61,
+               .tied = true,
+               .seed = 5};
   job.batch = {.sequences = 16, .microbatch = 1, .lanes = 8, .length = 24};
   job.optimizer = {.learning_rate = 1e-2, .warmup_steps = 2, .weight_decay = 0.1, .clip = 1.0};
   job.parallel.stages = stages;

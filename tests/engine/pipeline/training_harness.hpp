@@ -27,11 +27,11 @@ struct TrainingRequest {
 };
 
 struct TrainingOutcome {
-  std::vector<Result<void>> ends;         // by rank
-  std::vector<DecisionRecord> records;    // as rank 0 saw them
-  std::vector<Digest> shard_digests;      // by shard, of the final state
-  std::vector<Trainer::Account> accounts; // by rank
-  Digest final_digest;                    // the same at every rank that ended well (asserted)
+  std::vector<Result<void>> ends;          // by rank
+  std::vector<DecisionRecord> records;     // as rank 0 saw them
+  std::vector<Digest> shard_digests;       // by shard, of the final state
+  std::vector<Trainer::Account> accounts;  // by rank
+  Digest final_digest;                     // the same at every rank that ended well (asserted)
 };
 
 TrainingOutcome train(const TrainingRequest& request);

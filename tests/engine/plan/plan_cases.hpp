@@ -11,8 +11,15 @@ inline JobConfig small_job(std::int64_t blocks, std::int64_t lanes, std::int64_t
                            bool tied = true) {
   JobConfig job;
   job.name = "test";
-  job.model = {.family = ModelFamily::gpt2, .layers = blocks, .width = 32, .heads = 2, .kv_heads = 2, .hidden = 128,
-               .context = 16, .vocabulary = 64, .tied = tied};
+  job.model = {.family = ModelFamily::gpt2,
+               .layers = blocks,
+               .width = 32,
+               .heads = 2,
+               .kv_heads = 2,
+               .hidden = 128,
+               .context = 16,
+               .vocabulary = 64,
+               .tied = tied};
   job.batch = {.sequences = lanes * per_lane, .microbatch = 1, .lanes = lanes, .length = 16};
   job.parallel.stages = stages;
   job.steps = 1;

@@ -20,12 +20,9 @@ T must(Result<T> result) {
 
 std::string to_string(Carrier carrier) {
   switch (carrier) {
-    case Carrier::shm:
-      return "shm";
-    case Carrier::ucx:
-      return "ucx";
-    case Carrier::routed:
-      return "routed";
+    case Carrier::shm: return "shm";
+    case Carrier::ucx: return "ucx";
+    case Carrier::routed: return "routed";
   }
   KINTSUGI_UNREACHABLE();
 }

@@ -73,8 +73,9 @@ TEST(Dial, a_supervisor_that_comes_late_is_found_within_the_deadline) {
               [&](Result<std::shared_ptr<Link>> result) { promise.set_value(std::move(result)); });
   const auto port = static_cast<std::uint16_t>(std::stoi(dead.substr(dead.find(':') + 1)));
   kept.reset();
-  const auto address = listener.listen({"127.0.0.1", port, identity, {}, calm(),
-                                        [&](const std::shared_ptr<Link>&) { return listener_inbox.callbacks(); }});
+  const auto address = listener.listen({"127.0.0.1", port, identity, {}, calm(), [&](const std::shared_ptr<Link>&) {
+                                          return listener_inbox.callbacks();
+                                        }});
   ASSERT_TRUE(address.ok()) << address.error().message;
   EXPECT_TRUE(promise.get_future().get().ok());
   listener.stop();
@@ -130,8 +131,10 @@ TEST(Dial, what_is_no_address_is_named) {
 TEST(Listen, a_taken_port_is_named_with_what_to_do) {
   Supervisor supervisor;
   LinkService service{Logger()};
-  const auto address = service.listen({"127.0.0.1", supervisor.address.port, make_identity(), {}, calm(),
-                                       [](const std::shared_ptr<Link>&) { return LinkCallbacks{}; }});
+  const auto address = service.listen(
+      {"127.0.0.1", supervisor.address.port, make_identity(), {}, calm(), [](const std::shared_ptr<Link>&) {
+         return LinkCallbacks{};
+       }});
   ASSERT_FALSE(address.ok());
   EXPECT_EQ(address.error().action, ErrorAction::tell_user);
   EXPECT_EQ(address.error().message, "cannot listen on " + supervisor.address.text() +
@@ -149,8 +152,8 @@ TEST(Listen, an_address_of_another_machine_is_named) {
 TEST(Listen, a_privileged_port_is_named) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may bind any port";
   LinkService service{Logger()};
-  const auto address = service.listen({"127.0.0.1", 80, make_identity(), {}, calm(),
-                                       [](const std::shared_ptr<Link>&) { return LinkCallbacks{}; }});
+  const auto address = service.listen(
+      {"127.0.0.1", 80, make_identity(), {}, calm(), [](const std::shared_ptr<Link>&) { return LinkCallbacks{}; }});
   if (address.ok()) GTEST_SKIP() << "this machine lets anyone bind port 80";
   EXPECT_THAT(address.error().message, HasSubstr("need privileges"));
 }

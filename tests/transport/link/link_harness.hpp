@@ -19,14 +19,18 @@ namespace kintsugi::transport {
 
 constexpr Duration kPatience = seconds(10);  // no test waits for it when all is well
 
-inline LinkOptions calm() { return {milliseconds(200), seconds(20)}; }
+inline LinkOptions calm() {
+  return {milliseconds(200), seconds(20)};
+}
 
 inline Frame frame_of(std::size_t words, int fill = 1) {
   Frame frame = kj::heapArray<capnp::word>(words);
   std::memset(frame.asBytes().begin(), fill, words * sizeof(capnp::word));
   return frame;
 }
-inline int fill_of(const Frame& frame) { return frame.asBytes()[0]; }
+inline int fill_of(const Frame& frame) {
+  return frame.asBytes()[0];
+}
 
 // Records what a link calls back; waits with a deadline.
 class Inbox {
@@ -40,8 +44,10 @@ class Inbox {
   LinkCallbacks callbacks() {
     LinkCallbacks c;
     c.on_frame = [this](Link& link, Frame frame, std::vector<FileDescriptor> descriptors) {
-      if (echo) EXPECT_TRUE(link.send(kj::heapArray<capnp::word>(frame), std::move(descriptors)).ok());
-      else record([&] { descriptors_ = std::move(descriptors); });
+      if (echo)
+        EXPECT_TRUE(link.send(kj::heapArray<capnp::word>(frame), std::move(descriptors)).ok());
+      else
+        record([&] { descriptors_ = std::move(descriptors); });
       record([&] { frames_.push_back(std::move(frame)); });
     };
     c.on_pong = [this](Link&, Duration) { record([&] { ++pongs_; }); };
@@ -51,23 +57,45 @@ class Inbox {
     return c;
   }
 
-  bool wait_frames(std::size_t n) { return wait([&] { return frames_.size() >= n; }); }
-  bool wait_pongs(std::size_t n) { return wait([&] { return pongs_ >= n; }); }
-  bool wait_drained() { return wait([&] { return drained_ > 0; }); }
-  bool wait_link() { return wait([&] { return link_ != nullptr; }); }
+  bool wait_frames(std::size_t n) {
+    return wait([&] { return frames_.size() >= n; });
+  }
+  bool wait_pongs(std::size_t n) {
+    return wait([&] { return pongs_ >= n; });
+  }
+  bool wait_drained() {
+    return wait([&] { return drained_ > 0; });
+  }
+  bool wait_link() {
+    return wait([&] { return link_ != nullptr; });
+  }
   // Why it went down; an empty message when it did not.
   Error wait_down() {
     wait([&] { return !downs_.empty(); });
     const std::scoped_lock lock(mutex_);
     return downs_.empty() ? Error{ErrorAction::retry, ""} : downs_.front();
   }
-  std::size_t downs() { return locked([&] { return downs_.size(); }); }
-  std::size_t frame_count() { return locked([&] { return frames_.size(); }); }
-  int fill(std::size_t i) { return locked([&] { return fill_of(frames_[i]); }); }
-  std::size_t words(std::size_t i) { return locked([&] { return frames_[i].size(); }); }
-  std::vector<FileDescriptor> take_descriptors() { return locked([&] { return std::move(descriptors_); }); }
-  std::shared_ptr<Link> link() { return locked([&] { return link_; }); }
-  void set_link(std::shared_ptr<Link> link) { record([&] { link_ = std::move(link); }); }
+  std::size_t downs() {
+    return locked([&] { return downs_.size(); });
+  }
+  std::size_t frame_count() {
+    return locked([&] { return frames_.size(); });
+  }
+  int fill(std::size_t i) {
+    return locked([&] { return fill_of(frames_[i]); });
+  }
+  std::size_t words(std::size_t i) {
+    return locked([&] { return frames_[i].size(); });
+  }
+  std::vector<FileDescriptor> take_descriptors() {
+    return locked([&] { return std::move(descriptors_); });
+  }
+  std::shared_ptr<Link> link() {
+    return locked([&] { return link_; });
+  }
+  void set_link(std::shared_ptr<Link> link) {
+    record([&] { link_ = std::move(link); });
+  }
   void forget_link() { set_link(nullptr); }
 
   bool echo = false;
