@@ -109,6 +109,9 @@ class TimedOps final : public kernels::Ops {
   void sum(Stream& s, View out, View in) override {
     timed(s, "sum", [&] { ops_.sum(s, out, in); });
   }
+  void squared_norms(Stream& s, View out, std::span<const View> in) override {
+    timed(s, "squared_norms", [&] { ops_.squared_norms(s, out, in); });
+  }
   void squared_norm(Stream& s, View out, View in) override {
     timed(s, "squared_norm", [&] { ops_.squared_norm(s, out, in); });
   }

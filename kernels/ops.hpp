@@ -155,6 +155,8 @@ class Ops {
   virtual void sum(Stream&, View out, View in) = 0;
   // out: 8 bytes, a float64: the sum of squares of in f32, in the same order, each square exact in float64.
   virtual void squared_norm(Stream&, View out, View in) = 0;
+  // The same for several: out is 8 bytes for each of `in`, spread over threads: one sum is one thread's work.
+  virtual void squared_norms(Stream&, View out, std::span<const View> in) = 0;
   // The canonical tree over lanes: nodes[i] (n) f32 covers `node_lanes[i]` consecutive lanes from where the previous
   // one ended, 0..lanes-1 in all. out = the left-balanced binary tree's root, given those subtrees. One pass over
   // memory. out may be nodes[i]. Asserts that every node is a subtree of the tree over `lanes`.

@@ -62,11 +62,9 @@ Result<void> ShardStates::store(std::size_t index, const ShardVersion& version, 
 }
 
 void ShardStates::enqueue_norms() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    parts_.device.ops().squared_norm(parts_.stream,
-                                     parts_.memory.squared_norms.slice(8 * static_cast<std::int64_t>(i), 8),
-                                     parts_.memory.reduced.at(slots_[i].shard().id));
-  }
+  std::vector<View> reduced;
+  for (const ShardSlot& slot : slots_) reduced.push_back(parts_.memory.reduced.at(slot.shard().id));
+  parts_.device.ops().squared_norms(parts_.stream, parts_.memory.squared_norms, reduced);
   parts_.device.copy_to_host(parts_.stream, squared_norms_.data(), parts_.memory.squared_norms);
 }
 

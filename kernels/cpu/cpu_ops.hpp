@@ -56,6 +56,7 @@ class CpuOps final : public Ops {
 
   void sum(Stream&, View out, View in) override;
   void squared_norm(Stream&, View out, View in) override;
+  void squared_norms(Stream&, View out, std::span<const View> in) override;
   void tree_sum(Stream&, View out, std::span<const View> nodes, std::span<const std::int64_t> node_lanes,
                 std::int64_t lanes) override;
 

@@ -49,10 +49,14 @@ void CpuOps::sum(Stream& stream, View out, View in) {
   });
 }
 
-void CpuOps::squared_norm(Stream& stream, View out, View in) {
-  check(out.bytes() == sizeof(double));
-  launch(stream, "squared_norm", [out = reinterpret_cast<double*>(addresses_->resolve(out)), in = at<const float>(in),
-                                  count = in.count](ThreadPool& pool) { cpu::squared_norm(pool, out, in, count); });
+void CpuOps::squared_norm(Stream& stream, View out, View in) { squared_norms(stream, out, {&in, 1}); }
+
+void CpuOps::squared_norms(Stream& stream, View out, std::span<const View> in) {
+  check(out.bytes() == in.size() * sizeof(double));
+  std::vector<std::span<const float>> runs;
+  for (const View& view : in) runs.emplace_back(at<const float>(view), static_cast<std::size_t>(view.count));
+  launch(stream, "squared_norms", [out = reinterpret_cast<double*>(addresses_->resolve(out)),
+                                   runs = std::move(runs)](ThreadPool& pool) { cpu::squared_norms(pool, out, runs); });
 }
 
 void CpuOps::tree_sum(Stream& stream, View out, std::span<const View> nodes,

@@ -100,7 +100,7 @@ void cross_entropy_forward(ThreadPool& pool, float* losses, const T* logits, con
 
 // --- sums.cpp --------------------------------------------------------------------------------------------------------
 void sum(ThreadPool& pool, float* out, const float* in, std::int64_t count);
-void squared_norm(ThreadPool& pool, double* out, const float* in, std::int64_t count);
+void squared_norms(ThreadPool& pool, double* out, std::span<const std::span<const float>> in);  // one out for each
 // merges[i]: how many times the two topmost partial sums are added after node i was pushed (LaneTree::merges_after).
 void tree_sum(ThreadPool& pool, float* out, std::span<const float* const> nodes, std::span<const std::uint32_t> merges,
               std::int64_t count);

@@ -104,8 +104,11 @@ void sum(ThreadPool&, float* out, const float* in, std::int64_t count) {
   *out = static_cast<float>(HWY_DYNAMIC_DISPATCH(plain_sum)(in, count));
 }
 
-void squared_norm(ThreadPool&, double* out, const float* in, std::int64_t count) {
-  *out = HWY_DYNAMIC_DISPATCH(square_sum)(in, count);
+void squared_norms(ThreadPool& pool, double* out, std::span<const std::span<const float>> in) {
+  pool.run(static_cast<std::int64_t>(in.size()), [&](std::int64_t i) {
+    const std::span<const float> run = in[static_cast<std::size_t>(i)];
+    out[i] = HWY_DYNAMIC_DISPATCH(square_sum)(run.data(), static_cast<std::int64_t>(run.size()));
+  });
 }
 
 void tree_sum(ThreadPool& pool, float* out, std::span<const float* const> nodes, std::span<const std::uint32_t> merges,

@@ -45,7 +45,8 @@ TEST(Sums, sum_and_squared_norm_are_the_written_order_on_every_target) {
       float total = 0;
       double squares = 0;
       sum(pool, &total, in.data(), count);
-      squared_norm(pool, &squares, in.data(), count);
+      const std::span<const float> all(in);
+      squared_norms(pool, &squares, {&all, 1});
       EXPECT_EQ(total, static_cast<float>(written_order(in, [](double x) { return x; })));
       EXPECT_EQ(squares, written_order(in, [](double x) { return x * x; }));
     }
