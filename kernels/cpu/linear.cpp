@@ -16,11 +16,12 @@ struct Extent {
   std::int64_t begin = 0, count = 0;
 };
 
-// `total` in equal parts of whole `step`s (register tiles are at most 16 rows by 48 columns), the last one shorter.
+// `total` in equal parts of whole `step`s (oneDNN's register tiles are at most 48 by 16), the last one shorter.
 class Cuts {
  public:
-  Cuts(std::int64_t total, std::int64_t parts, std::int64_t step)
-      : total_(total), part_(ceil_div(ceil_div(total, parts), step) * step), parts_(ceil_div(total, part_)) {}
+  static constexpr std::int64_t kStep = 48;
+  Cuts(std::int64_t total, std::int64_t parts)
+      : total_(total), part_(ceil_div(ceil_div(total, parts), kStep) * kStep), parts_(ceil_div(total, part_)) {}
   std::int64_t count() const { return parts_; }
   Extent operator[](std::int64_t i) const { return {i * part_, std::min(part_, total_ - i * part_)}; }
 
@@ -33,22 +34,23 @@ struct PanelLimits {
   std::int64_t rows, columns, fewest;
 };
 
-// Measured on Xeon with AVX-512 and AMX. Larger panels are packed less often, smaller ones share the work out better;
-// a product of few panels is cut by rows, for columns narrower than 768 cost more.
+// Measured on Xeon with AVX-512 and AMX. Larger panels are packed less often, smaller ones share the work out better.
+// float32 forward: 512 x 768 is within 5 % of the best. bfloat16 forward: 256 rows are 10-20 % faster than 512.
+// Weight gradients: 1,536 rows are up to 25 % faster than 768, which is worth having two panels only.
 template <class T>
 constexpr PanelLimits kForwardPanels = {sizeof(T) == sizeof(float) ? 512 : 256, 768, 4};
 constexpr PanelLimits kInputGradientPanels = {512, 768, 4};
-constexpr PanelLimits kWeightGradientPanels = {768, 768, 4};
+constexpr PanelLimits kWeightGradientPanels = {1536, 768, 2};
 
 // body(rows, columns) for every panel of a (rows, columns) result.
 template <class Body>
 void for_panels(ThreadPool& pool, PanelLimits limits, std::int64_t rows, std::int64_t columns, const Body& body) {
   std::int64_t row_parts = ceil_div(rows, limits.rows), column_parts = ceil_div(columns, limits.columns);
   while (row_parts * column_parts < limits.fewest) {
-    if (4 * (rows / row_parts) >= columns / column_parts) row_parts *= 2;
+    if (rows / row_parts >= columns / column_parts) row_parts *= 2;
     else column_parts *= 2;
   }
-  const Cuts row_cuts(rows, row_parts, 16), column_cuts(columns, column_parts, 48);
+  const Cuts row_cuts(rows, row_parts), column_cuts(columns, column_parts);
   pool.run(row_cuts.count() * column_cuts.count(), [&](std::int64_t piece) {
     body(row_cuts[piece % row_cuts.count()], column_cuts[piece / row_cuts.count()]);
   });

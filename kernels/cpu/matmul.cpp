@@ -1,4 +1,3 @@
-// The bfloat16 products: oneDNN primitives (kernels/cpu/product.cpp has the float32 ones).
 #include "kernels/cpu/matmul.hpp"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "kernels/cpu/column_sums.hpp"
 
 namespace kintsugi::kernels::cpu {
 
@@ -120,6 +120,16 @@ void multiply_bf16(Out* out, const Operand<bf16>& a, const Operand<bf16>& b, con
 }
 
 }  // namespace
+
+void multiply(float* out, Operand<float> a, Operand<float> b, const float* bias, bool accumulate, PanelShape shape) {
+  KINTSUGI_ASSERT(bias == nullptr || !accumulate);
+  if (bias != nullptr) repeat_row(out, bias, shape.rows, shape.columns, shape.out_stride);
+  const float keep_out = bias != nullptr || accumulate ? 1.0f : 0.0f;
+  const dnnl_status_t status =
+      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', shape.rows, shape.columns, shape.depth, 1.0f,
+                 a.data, a.stride, b.data, b.stride, keep_out, out, shape.out_stride);
+  KINTSUGI_ASSERT_MSG(status == dnnl_success, "dnnl_sgemm refused its arguments");
+}
 
 void multiply(float* out, Operand<bf16> a, Operand<bf16> b, const bf16* bias, bool accumulate, PanelShape shape) {
   multiply_bf16(out, a, b, bias, accumulate, shape);

@@ -1,6 +1,5 @@
-// One panel of a matrix product, computed by the calling thread alone. float32 is ours, in a written order of addition
-// (kernels/cpu/product.cpp); bfloat16 is oneDNN (2.6; Intel 2016-2022) with its own threads off. The dimension that is
-// summed over is never cut, so a panel's bits are a function of its shape.
+// One panel of a matrix product, computed by the calling thread alone: oneDNN (2.6; Intel 2016-2022) with its own
+// threads off. The dimension that is summed over is never cut, so a panel's bits are a function of its shape.
 #pragma once
 
 #include <cstdint>
