@@ -16,8 +16,7 @@
 
 namespace kintsugi::actors {
 
-// --- job supervisor -> coordinator
-// ------------------------------------------------------------------------------------
+// --- job supervisor -> coordinator ----------------------------------------------------------------------------------
 struct BeginSave {
   std::string directory;
 };
@@ -27,8 +26,7 @@ struct CommitSave {
 };
 struct EndSave {};  // what is not committed is abandoned; the coordinator ends
 
-// --- coordinator -> job supervisor
-// ------------------------------------------------------------------------------------
+// --- coordinator -> job supervisor ----------------------------------------------------------------------------------
 struct SaveBegun {
   Result<std::string> staging;
 };

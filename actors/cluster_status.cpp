@@ -5,14 +5,15 @@
 
 namespace kintsugi::actors {
 
-std::string status_json(const std::map<NodeId, NodeEntry>& nodes, const std::vector<JobView>& jobs, std::uint32_t epoch,
-                        const std::string& version) {
+std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
+                        const std::vector<JobView>& jobs, std::uint32_t epoch, const std::string& version) {
   using Json = nlohmann::ordered_json;
   Json out = {{"version", version}, {"epoch", epoch}, {"nodes", Json::array()}, {"jobs", Json::array()}};
-  for (const auto& [id, n] : nodes) {
+  for (const auto& [id, member] : members.members()) {
+    const NodeInfo& n = member.info;
     out["nodes"].push_back({{"node", id.value},
-                            {"host", n.hostname},
-                            {"address", n.link ? n.link->peer().address : ""},
+                            {"host", n.host},
+                            {"address", addresses.at(id)},
                             {"pid", n.pid},
                             {"slots", n.slots},
                             {"cores", n.cores},
@@ -20,7 +21,7 @@ std::string status_json(const std::map<NodeId, NodeEntry>& nodes, const std::vec
                             {"labels", n.labels},
                             {"kernel_variant", n.kernel_variant},
                             {"version", n.version},
-                            {"job", n.lease ? Json(n.lease->value) : Json(nullptr)}});
+                            {"job", member.lease ? Json(member.lease->value) : Json(nullptr)}});
   }
   for (const JobView& j : jobs) {
     Json ranks = Json::array();

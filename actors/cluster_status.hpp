@@ -2,26 +2,16 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/job_supervisor.hpp"
+#include "engine/control/membership.hpp"
 
 namespace kintsugi::actors {
 
-struct NodeEntry {
-  std::shared_ptr<transport::Link> link;
-  std::string hostname;
-  std::uint32_t slots = 0, cores = 0;
-  std::uint64_t memory_bytes = 0;
-  std::uint32_t pid = 0;
-  std::string kernel_variant, version;
-  std::vector<std::string> labels;  // "rack=r1"
-  std::optional<JobId> lease;       // the job that its slots belong to
-};
-
-std::string status_json(const std::map<NodeId, NodeEntry>& nodes, const std::vector<JobView>& jobs, std::uint32_t epoch,
-                        const std::string& version);
+// `addresses`: where each member's link comes from.
+std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
+                        const std::vector<JobView>& jobs, std::uint32_t epoch, const std::string& version);
 
 }  // namespace kintsugi::actors

@@ -69,7 +69,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_exit() override {
     for (const auto& [key, link] : links_) link->close("the cluster ends");
     links_.clear();
-    nodes_.clear();
+    node_links_.clear();
     jobs_.clear();
     parts_.done.signal();
   }
@@ -96,19 +96,18 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (!read) m.link->close(read.error().message);
   }
 
-  // --- nodes
-  // -----------------------------------------------------------------------------------------------------------
+  // --- nodes --------------------------------------------------------------------------------------------------------
   void on_node(const std::shared_ptr<Link>& link, const ControlMessage& message) {
     const auto m = message.get();
-    const auto known = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == link; });
-    if (known == nodes_.end()) {
+    const std::optional<NodeId> node = node_of(link);
+    if (!node) {
       if (m.which() != schemas::Message::NODE_HELLO) return link->close("a node says hello first");
-      return welcome(link, m.getNodeHello());
+      return join(link, m.getNodeHello());
     }
     const std::optional<JobId> job = job_of(m);
     if (!job) return link->close("a message that no node sends");
     if (const auto to = jobs_.find(*job); to != jobs_.end() && to->second.supervisor) {
-      send(to->second.supervisor, NodeFrame{known->first, message});
+      send(to->second.supervisor, NodeFrame{*node, message});
     }
   }
 
@@ -125,45 +124,53 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  void welcome(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
-    const NodeId id{next_node_++};
-    NodeEntry& node = nodes_[id];
-    node.link = link;
-    node.hostname = hello.getHostname().cStr();
-    node.slots = hello.getSlots();
-    node.cores = hello.getCores();
-    node.memory_bytes = hello.getMemoryBytes();
-    node.pid = hello.getPid();
-    node.kernel_variant = hello.getKernelVariant().cStr();
-    for (const auto label : hello.getLabels()) node.labels.emplace_back(label.cStr());
-    node.version = hello.getVersion().cStr();
-    parts_.logger.info("a node joined", {{"node", id.value}, {"host", node.hostname}, {"slots", node.slots}});
-    answer(link, [&](schemas::Message::Builder m) {
-      auto w = m.initWelcome();
-      w.setNode(id.value);
-      w.setEpoch(parts_.epoch);
-    });
-    for (const auto& [job, entry] : jobs_) {
-      if (entry.supervisor) offer(id, node, job, entry);
+  std::optional<NodeId> node_of(const std::shared_ptr<Link>& link) const {
+    for (const auto& [node, its] : node_links_) {
+      if (its == link) return node;
+    }
+    return std::nullopt;
+  }
+
+  void join(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
+    NodeInfo info{hello.getHostname().cStr(),
+                  hello.getSlots(),
+                  hello.getCores(),
+                  hello.getMemoryBytes(),
+                  hello.getPid(),
+                  {hello.getIncarnation()},
+                  hello.getKernelVariant().cStr(),
+                  {},
+                  hello.getVersion().cStr()};
+    for (const auto label : hello.getLabels()) info.labels.emplace_back(label.cStr());
+    parts_.logger.info("a node joined", {{"host", info.host}, {"slots", info.slots}});
+    carry_out(members_.step(member_event::Joined{std::move(info)}), link);
+  }
+
+  // `joining`: the link of the node that a welcome is for.
+  void carry_out(const MemberEffects& effects, const std::shared_ptr<Link>& joining = nullptr) {
+    for (const MemberEffect& e : effects) {
+      if (const auto* welcome = std::get_if<member_effect::Welcome>(&e)) {
+        node_links_[welcome->node] = joining;
+        answer(joining, [&](schemas::Message::Builder m) {
+          auto w = m.initWelcome();
+          w.setNode(welcome->node.value);
+          w.setEpoch(parts_.epoch);
+        });
+      } else if (const auto* offer = std::get_if<member_effect::Offer>(&e)) {
+        const NodeInfo& info = members_.find(offer->node)->info;
+        send(jobs_.at(offer->job).supervisor,
+             NodeOffered{offer->node, member_name(offer->node, info), info.slots, info.cores});
+      } else if (const auto* lost = std::get_if<member_effect::Lost>(&e)) {
+        send(jobs_.at(lost->job).supervisor, NodeGone{lost->node, lost->why});
+      }
     }
   }
 
-  // Every slot of a node is leased to one job.
-  void offer(NodeId id, NodeEntry& node, JobId job, const Job& entry) {
-    if (node.lease) return;
-    node.lease = job;
-    send(entry.supervisor, NodeOffered{id, name_of(id, node), node.slots, node.cores});
-  }
-
-  static std::string name_of(NodeId id, const NodeEntry& node) {
-    return fmt::format("{} ({})", id.value, node.hostname);
-  }
-
   void to_node(const ToNode& m) {
-    const auto node = nodes_.find(m.node);
-    if (node == nodes_.end()) return;  // the job hears of its end
-    if (const Result<void> sent = push(node->second.link, std::move(*m.frame)); !sent) {
-      node->second.link->close("cannot send to the node: " + sent.error().message);
+    const auto link = node_links_.find(m.node);
+    if (link == node_links_.end()) return;  // the job hears of its end
+    if (const Result<void> sent = push(link->second, std::move(*m.frame)); !sent) {
+      link->second->close("cannot send to the node: " + sent.error().message);
     }
   }
 
@@ -173,14 +180,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   void on_down(const LinkDown& m) {
     if (links_.erase(m.link.get()) == 0) return;
-    const auto node =
-        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n.second.link == m.link; });
-    if (node != nodes_.end()) {
-      parts_.logger.warning("a node is gone", {{"node", node->first.value}, {"why", m.why.message}});
-      const NodeId id = node->first;
-      const std::optional<JobId> lease = node->second.lease;
-      nodes_.erase(node);
-      if (lease && jobs_.contains(*lease)) send(jobs_[*lease].supervisor, NodeGone{id, m.why.message});
+    if (const std::optional<NodeId> node = node_of(m.link)) {
+      parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});
+      node_links_.erase(*node);
+      carry_out(members_.step(member_event::Left{*node, m.why.message}));
       return;
     }
     for (auto& [id, job] : jobs_) {
@@ -190,8 +193,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  // --- clients
-  // ---------------------------------------------------------------------------------------------------------
+  // --- clients ------------------------------------------------------------------------------------------------------
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
@@ -263,7 +265,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
     job.supervisor = spawn_job_supervisor(system(), {m.job, Generation{parts_.epoch, 1}, *m.outcome, parts_.version,
                                                      parts_.clock, parts_.logger.with_component("job"), this});
-    for (auto& [id, node] : nodes_) offer(id, node, m.job, job);
+    carry_out(members_.step(member_event::JobWants{m.job}));
   }
 
   void cancel(Job& job, CancelJob why) {
@@ -297,16 +299,16 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_job_ended(const JobEnded& m) {
     parts_.logger.info("a job ended", {{"job", m.job.value}, {"exit_code", m.exit_code}, {"why", m.message}});
     jobs_.erase(m.job);
-    for (auto& [id, node] : nodes_) {
-      if (node.lease == m.job) node.lease.reset();
-    }
+    carry_out(members_.step(member_event::JobEnded{m.job}));
     if (stopping_) end();
   }
 
   std::string status() const {
     std::vector<JobView> views;
     for (const auto& [id, job] : jobs_) views.push_back(job.view);
-    return status_json(nodes_, views, parts_.epoch, parts_.version);
+    std::map<NodeId, std::string> addresses;
+    for (const auto& [node, link] : node_links_) addresses[node] = link->peer().address;
+    return status_json(members_, addresses, views, parts_.epoch, parts_.version);
   }
 
   void stop(const std::string& why) {
@@ -317,18 +319,18 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
   void end() {
-    for (const auto& [id, node] : nodes_) {
-      static_cast<void>(
-          push(node.link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
+    for (const auto& [node, link] : node_links_) {
+      static_cast<void>(push(link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
     }
     quit();
   }
 
   SupervisorParts parts_;
   std::map<const Link*, std::shared_ptr<Link>> links_;  // all that are up, of nodes and clients
-  std::map<NodeId, NodeEntry> nodes_;
+  Membership members_;
+  std::map<NodeId, std::shared_ptr<Link>> node_links_;  // of every member
   std::map<JobId, Job> jobs_;
-  std::uint32_t next_node_ = 1, next_job_ = 1;  // never reused; 0 means "the only one"
+  std::uint32_t next_job_ = 1;  // never reused; 0 means "the only one"
   bool stopping_ = false;
 };
 

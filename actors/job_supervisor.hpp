@@ -18,8 +18,7 @@
 
 namespace kintsugi::actors {
 
-// --- cluster supervisor -> job supervisor
-// -----------------------------------------------------------------------------
+// --- cluster supervisor -> job supervisor ---------------------------------------------------------------------------
 struct NodeOffered {  // its slots are leased to this job
   NodeId node;
   std::string name;
@@ -39,8 +38,7 @@ struct CancelJob {
   int exit_code = 130;
 };
 
-// --- job supervisor -> cluster supervisor
-// -----------------------------------------------------------------------------
+// --- job supervisor -> cluster supervisor ---------------------------------------------------------------------------
 struct ToNode {
   NodeId node;
   std::shared_ptr<transport::Frame> frame;

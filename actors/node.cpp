@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "actors/node_job.hpp"
+#include "base/tell.hpp"
 #include "kernels/cpu/cpu_device.hpp"
 
 namespace kintsugi::actors {
@@ -180,7 +181,7 @@ int run_node_process(const NodeProcessOptions& options) {
   const SteadyClock clock;
   ProcessWatcher processes;
   transport::LinkService links(options.logger);
-  NodeServices services{processes, links, options.logger};
+  NodeServices services{processes, links, options.logger, options.interface};
   caf::actor_system_config config = make_system_config();
   caf::actor_system system(config);
 
@@ -215,7 +216,7 @@ int run_node_process(const NodeProcessOptions& options) {
   static_cast<void>(done.wait(kNoDeadline).ok());
   const auto& [code, why] = *exit;
   options.logger.info("the node ends", {{"why", why}, {"exit_code", code}});
-  if (code != 0) fmt::print(stderr, "kintsugi join: {}\n", why);
+  if (code != 0) tell("kintsugi join: {}\n", why);
   links.stop();
   std::fflush(nullptr);
   std::_Exit(code);  // rank processes that are left die with this one

@@ -15,6 +15,7 @@ struct NodeProcessOptions {
   transport::JoinToken token;
   std::uint32_t slots = 1;          // rank processes at once
   std::vector<std::string> labels;  // "rack=r1"
+  std::string interface;            // trusted network interface for tensors between nodes; empty: any
   Duration join_deadline = seconds(30);
   std::string version;
   Logger logger;

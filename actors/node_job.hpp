@@ -6,13 +6,11 @@
 
 namespace kintsugi::actors {
 
-// --- to the node job
-// --------------------------------------------------------------------------------------------------
+// --- to the node job ------------------------------------------------------------------------------------------------
 struct JobFrame {  // prepare, resume, save, stop
   ControlMessage message;
 };
-// --- to its owner: frames for the supervisor, then the end
-// ------------------------------------------------------------------
+// --- to its owner: frames for the supervisor, then the end ----------------------------------------------------------
 struct UpFrame {
   std::shared_ptr<transport::Frame> frame;
 };

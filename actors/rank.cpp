@@ -136,7 +136,7 @@ int run_rank_process(const RankProcessOptions& options) {
   const SteadyClock clock;
   const RankIdentity& id = options.identity;
   const std::unique_ptr<kernels::Device> device = kernels::cpu::make_cpu_device(id.threads);
-  auto context = transport::ucx::UcxContext::create("");
+  auto context = transport::ucx::UcxContext::create(id.interface);
   if (!context) {
     options.logger.error("cannot open UCX", {{"why", context.error().message}});
     return 1;

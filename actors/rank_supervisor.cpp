@@ -37,7 +37,8 @@ class RankSupervisor final : public caf::event_based_actor {
   const char* name() const override { return "rank_supervisor"; }
 
   caf::behavior make_behavior() override {
-    if (const Result<void> started = start_process(); !started) gone("could not start: " + started.error().message);
+    if (const Result<void> started = start_process(); !started)
+      gone("could not start: " + started.error().message, false);
     return {
         [this](const ToRank& m) { to_rank(m); },
         [this](const StopRank& m) { stop(m.why); },
@@ -46,7 +47,11 @@ class RankSupervisor final : public caf::event_based_actor {
         },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) { on_link_down(m.why); },
-        [this](const ProcessEnded& m) { gone(kill_reason_.empty() ? m.end.text() : kill_reason_); },
+        [this](const ProcessEnded& m) {
+          // Told to stop, it exits by itself or is killed here; any other end is an end of its own.
+          const bool expected = stopping_ && (!m.end.signalled || killed_);
+          gone(kill_reason_.empty() ? m.end.text() : kill_reason_, expected);
+        },
         [this](const KillNow&) { kill(); },
     };
   }
@@ -78,6 +83,10 @@ class RankSupervisor final : public caf::event_based_actor {
                          "--epoch",       number(start_.generation.epoch),
                          "--counter",     number(start_.generation.counter)};
     if (start_.ucx_only) request.arguments.emplace_back("--ucx-only");
+    if (!services_.interface.empty()) {
+      request.arguments.emplace_back("--interface");
+      request.arguments.push_back(services_.interface);
+    }
     request.descriptors = {theirs.get()};
     const caf::actor self = this;
     KINTSUGI_TRY_ASSIGN(pid_, services_.processes.spawn(std::move(request), [self](const ProcessEnd& e) {
@@ -121,13 +130,14 @@ class RankSupervisor final : public caf::event_based_actor {
 
   void kill() {
     if (!stopping_) kill_reason_ = "was killed by its node: " + link_lost_;
+    killed_ = true;
     services_.processes.signal(pid_, SIGKILL);
   }
 
-  void gone(const std::string& why) {
+  void gone(const std::string& why, bool expected) {
     pid_ = 0;
-    services_.logger.info("a rank process ended", {{"rank", start_.rank.value}, {"why", why}, {"expected", stopping_}});
-    send(owner_, RankGone{start_.rank, start_.incarnation, why, stopping_});
+    services_.logger.info("a rank process ended", {{"rank", start_.rank.value}, {"why", why}, {"expected", expected}});
+    send(owner_, RankGone{start_.rank, start_.incarnation, why, expected});
     quit();
   }
 
@@ -137,6 +147,7 @@ class RankSupervisor final : public caf::event_based_actor {
   std::shared_ptr<transport::Link> link_;
   pid_t pid_ = 0;
   bool stopping_ = false;
+  bool killed_ = false;  // here
   std::string link_lost_;
   std::string kill_reason_;
 };

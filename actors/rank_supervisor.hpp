@@ -19,6 +19,7 @@ struct NodeServices {
   ProcessWatcher& processes;
   transport::LinkService& links;
   const Logger& logger;
+  const std::string& interface;  // of tensors between nodes; empty: any
 };
 
 struct RankStart {
@@ -31,8 +32,7 @@ struct RankStart {
   bool ucx_only = false;
 };
 
-// --- to the rank supervisor
-// -------------------------------------------------------------------------------------------
+// --- to the rank supervisor -----------------------------------------------------------------------------------------
 struct ToRank {  // a frame for the process, with descriptors
   std::shared_ptr<transport::Frame> frame;
   std::shared_ptr<std::vector<FileDescriptor>> descriptors;  // may be null
@@ -41,8 +41,7 @@ struct StopRank {
   std::string why;
 };
 
-// --- to its owner
-// -----------------------------------------------------------------------------------------------------
+// --- to its owner ---------------------------------------------------------------------------------------------------
 struct FromRank {
   RankId rank;
   ControlMessage message;

@@ -61,6 +61,7 @@ Result<std::string> SaveFolder::begin(const std::string& directory) {
     if (!made_from_.empty()) fs::remove(made_from_, ignored);  // only if it is empty
     return begun;
   }
+  KINTSUGI_TRY_ASSIGN(hold_, hold_save(*begun));
   directory_ = directory;
   staging_ = *begun;
   return staging_;
@@ -72,6 +73,7 @@ Result<Digest> SaveFolder::commit(const StateManifest& manifest, const JobConfig
   KINTSUGI_TRY(export_model(staging_, manifest, job, cancelled));
   KINTSUGI_TRY_ASSIGN(const Digest digest, finish_save(directory_, manifest));
   staging_.clear();
+  hold_.reset();
   return digest;
 }
 
@@ -86,6 +88,7 @@ void SaveFolder::abandon() {
     }
   }
   staging_.clear();
+  hold_.reset();
 }
 
 Result<void> export_model(const std::string& directory, const StateManifest& manifest, const JobConfig& job,

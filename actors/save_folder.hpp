@@ -31,6 +31,7 @@ class SaveFolder {
  private:
   std::string directory_;
   std::string staging_;    // empty: nothing begun
+  FileDescriptor hold_;    // of the staging folder, against other runs
   std::string made_from_;  // the outermost parent that did not exist before
 };
 

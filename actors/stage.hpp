@@ -22,6 +22,7 @@ struct RankIdentity {
   Incarnation incarnation;
   int threads = 1;
   bool ucx_only = false;
+  std::string interface;  // of tensors between nodes; empty: any
   transport::Fence fence;
 };
 
@@ -50,8 +51,7 @@ struct SaveStage {
   std::string staging;
 };
 
-// --- stage -> rank: frames for the node, ready to send
-// -----------------------------------------------------------------
+// --- stage -> rank: frames for the node, ready to send --------------------------------------------------------------
 struct StageFrame {
   std::shared_ptr<transport::Frame> frame;
 };

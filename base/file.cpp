@@ -61,6 +61,18 @@ Result<void> write_file_atomically(const std::string& path, std::span<const std:
   return fsync_directory(std::filesystem::path(path).parent_path().string());
 }
 
+Result<void> write_to(const std::string& path, std::span<const std::byte> bytes) {
+  std::error_code failed;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, failed);
+  const std::string real = failed ? path : target.string();
+  if (!std::filesystem::exists(real, failed) || std::filesystem::is_regular_file(real, failed)) {
+    return write_file_atomically(real, bytes);
+  }
+  const FileDescriptor fd(::open(real.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  if (!fd.valid()) return file_error("cannot open", real);
+  return write_all(fd.get(), bytes, real);
+}
+
 Result<std::vector<std::byte>> read_file(const std::string& path, std::size_t limit_bytes) {
   // O_NONBLOCK: opening a named pipe must not wait for its writer; it means nothing to a regular file.
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

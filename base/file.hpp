@@ -42,6 +42,8 @@ std::string errno_message(std::string_view what, std::string_view path);
 // stays as it was and the temporary is gone. One writer a path at a time within a process.
 Result<void> write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
 // Regular files only: anything else, or more than `limit_bytes`, is an error.
+// The same through a symbolic link, which stays; into a device, pipe or socket, as it comes.
+Result<void> write_to(const std::string& path, std::span<const std::byte> bytes);
 Result<std::vector<std::byte>> read_file(const std::string& path, std::size_t limit_bytes);
 Result<std::string> read_text_file(const std::string& path, std::size_t limit_bytes);
 // Makes a rename or a new entry in `directory` durable.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/tell.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -42,8 +43,8 @@ void draw_bar(std::uint64_t done, std::uint64_t all) {
   constexpr std::size_t kWidth = 40;
   const double part = all == 0 ? 1.0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(all));
   const auto full = static_cast<std::size_t>(part * kWidth);
-  fmt::print(stderr, "\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(full, '#'), std::string(kWidth - full, ' '),
-             part * 100, format_bytes(done));
+  tell("\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(full, '#'), std::string(kWidth - full, ' '), part * 100,
+       format_bytes(done));
   std::fflush(stderr);
 }
 
@@ -65,7 +66,7 @@ int prepare_command(PrepareCommand c) {
   } catch (const WasInterrupted&) {
     done = Error{ErrorAction::cancelled, "interrupted; nothing was written"};
   }
-  if (terminal) fmt::print(stderr, "\r\x1b[K");
+  if (terminal) tell("\r\x1b[K");
   if (!done) return fail(done.error());
   if (c.json) {
     const nlohmann::ordered_json facts = {{"output", c.options.output},

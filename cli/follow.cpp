@@ -1,4 +1,5 @@
 #include "cli/follow.hpp"
+#include "base/tell.hpp"
 
 #include <fmt/format.h>
 
@@ -65,7 +66,7 @@ class JobFollower {
     interrupted_ = true;
     interrupted_at_ = now;
     view_.finish();
-    fmt::print(stderr, "interrupted: ending the job\n");
+    tell("interrupted: ending the job\n");
     if (!link_ || !accepted_ || !request_.submission.follow) {
       end_ = JobEnd{kInterrupted, ""};
       return;
@@ -110,9 +111,8 @@ class JobFollower {
     JobEnd end{interrupted_ ? kInterrupted : ended.getExitCode(), ended.getMessage().cStr()};
     const std::string report = ended.getReport().cStr();
     if (!report.empty() && !request_.report_file.empty()) {
-      if (const Result<void> wrote = write_file_atomically(request_.report_file, std::as_bytes(std::span(report)));
-          !wrote) {
-        fmt::print(stderr, "kintsugi: {}\n", wrote.error().message);
+      if (const Result<void> wrote = write_to(request_.report_file, std::as_bytes(std::span(report))); !wrote) {
+        tell("kintsugi: {}\n", wrote.error().message);
         if (end.exit_code == kDone) end.exit_code = kFailed;
       }
     }

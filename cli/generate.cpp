@@ -99,7 +99,12 @@ void add_generate(CLI::App& app, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->capture_default_str();
   command->add_option("--temperature", o->sampling.temperature, "0: always the likeliest")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(CLI::Range(0.0, 1e6) & CLI::Number &
+              CLI::Validator(
+                  [](std::string& t) {
+                    return t.find_first_of("nN") == std::string::npos ? std::string() : "is not a number: " + t;
+                  },
+                  "NUMBER"))
       ->capture_default_str();
   command->add_option("--top-k", o->sampling.top_k, "draw among the K likeliest only; 0: all")
       ->type_name("K")

@@ -34,13 +34,16 @@ void JobOptions::add_to(CLI::App& command) {
 namespace {
 
 // Found now, not after hours of training.
-Result<void> check_report_path(const std::string& path) {
+Result<void> check_report_path(const std::string& path, const std::string& job_file) {
   if (path.empty()) return {};
   const fs::path file(path);
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) {
     return Error{ErrorAction::tell_user, "--report: " + path + " is a directory; name a file"};
+  }
+  if (fs::equivalent(file, job_file, ignored)) {
+    return Error{ErrorAction::tell_user, "--report: " + path + " is the job file; name another"};
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
     return Error{ErrorAction::tell_user,
@@ -64,7 +67,7 @@ Result<PreparedJob> prepare_job(const JobOptions& options) {
       return checked.error();
     }
   }
-  KINTSUGI_TRY(check_report_path(options.report));
+  KINTSUGI_TRY(check_report_path(options.report, options.job_file));
   job.submission = {yaml,
                     options.job_file,
                     options.ranks,

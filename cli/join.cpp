@@ -16,6 +16,7 @@ struct JoinOptions {
   std::string token;
   std::uint32_t slots = usable_cores();
   std::vector<std::string> labels;
+  std::string interface;
   int parent = 0;
   LogOptions log;
 };
@@ -40,6 +41,7 @@ int join(const JoinOptions& o) {
   node.token = *token;
   node.slots = o.slots;
   node.labels = o.labels;
+  node.interface = o.interface;
   node.version = kintsugi_version();
   node.logger = o.log.make("node", LogLevel::warning);
   return actors::run_node_process(node);
@@ -59,6 +61,10 @@ void add_join(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   command->add_option("--labels", o->labels, "what to know this machine by: rack=r1,...")->delimiter(',');
+  command
+      ->add_option("--interface", o->interface,
+                   "network interface for tensors between nodes, which travel unencrypted; default: any")
+      ->type_name("IFACE");
   command->add_option("--parent", o->parent)->group("");
   o->log.add_to(*command);
   command->footer("Example:\n  kintsugi join 192.0.2.7:7700 --token kintsugi1.... --slots 2 --labels rack=r1");

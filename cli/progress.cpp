@@ -1,4 +1,5 @@
 #include "cli/progress.hpp"
+#include "base/tell.hpp"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -26,7 +27,7 @@ ProgressView::ProgressView() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 void ProgressView::rewrite(const std::string& line) {
   winsize size{};
   const std::size_t columns = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  fmt::print(stderr, "\r\x1b[K{}", line.substr(0, columns - 1));
+  tell("\r\x1b[K{}", line.substr(0, columns - 1));
   std::fflush(stderr);
   line_open_ = true;
 }
@@ -34,7 +35,7 @@ void ProgressView::rewrite(const std::string& line) {
 void ProgressView::show(schemas::Progress::Reader p) {
   if (p.getText().size() > 0) {
     finish();
-    fmt::print(stderr, "{}\n", p.getText().cStr());
+    tell("{}\n", p.getText().cStr());
     return;
   }
   const Instant now = clock_.now();
@@ -58,11 +59,11 @@ void ProgressView::show(schemas::Progress::Reader p) {
   if (terminal_)
     rewrite(line);
   else
-    fmt::print(stderr, "{}\n", line);
+    tell("{}\n", line);
 }
 
 void ProgressView::finish() {
-  if (line_open_) fmt::print(stderr, "\n");
+  if (line_open_) tell("\n");
   line_open_ = false;
 }
 

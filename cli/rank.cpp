@@ -21,6 +21,7 @@ void add_rank(CLI::App& app, Action& action) {
   command->add_option("--epoch", id.fence.generation.epoch)->required();
   command->add_option("--counter", id.fence.generation.counter)->required();
   command->add_flag("--ucx-only", id.ucx_only);
+  command->add_option("--interface", id.interface);
   o->log.add_to(*command);
   command->callback([&action, o] {
     action = [o] {

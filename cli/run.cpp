@@ -34,6 +34,7 @@ class Nodes {
       actors::SpawnRequest request;
       request.arguments = {
           "kintsugi", "join", address.text(), "--slots", std::to_string(slots), "--parent", std::to_string(::getpid())};
+      request.arguments.insert(request.arguments.end(), {"--interface", "lo"});  // all of it is this machine
       const std::vector<std::string> log = options_.log.arguments();
       request.arguments.insert(request.arguments.end(), log.begin(), log.end());
       request.environment = {"KINTSUGI_TOKEN=" + transport::to_text(token)};

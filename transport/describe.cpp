@@ -26,8 +26,8 @@ std::string describe_size(std::size_t bytes) {
 }
 
 Error deadline_passed(const char* doing, RankId peer, const std::string& what) {
-  return {ErrorAction::end_generation, std::string("deadline passed while ") + doing + " rank " + to_string(peer) +
-                                           ": " + what + "; report it and await the next generation"};
+  return {ErrorAction::end_generation,
+          std::string("deadline passed while ") + doing + " rank " + to_string(peer) + ": " + what + ""};
 }
 
 Error wrong_size(RankId from, const MessageKey& key, std::size_t expected, std::size_t arrived) {
@@ -37,8 +37,7 @@ Error wrong_size(RankId from, const MessageKey& key, std::size_t expected, std::
 }
 
 Error peer_gone(RankId peer, const std::string& why) {
-  return {ErrorAction::end_generation,
-          "rank " + to_string(peer) + " is gone (" + why + "); report it and await the next generation"};
+  return {ErrorAction::end_generation, "rank " + to_string(peer) + " is gone (" + why + ")"};
 }
 
 }  // namespace kintsugi::transport

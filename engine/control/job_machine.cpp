@@ -180,8 +180,9 @@ JobEffects JobMachine::on(const RankFailed& e, Instant now) {
   if (phase_ == JobPhase::stopping) return drop();
   // The loss of a peer is hearsay: the peer's own end, if it comes, names the culprit better.
   const bool hearsay = e.error.action == ErrorAction::end_generation;
-  JobEffects effects = stop(e.error.action == ErrorAction::tell_user ? 2 : 1,
-                            fmt::format("{}: {}", name_of(e.rank), e.error.message), now);
+  // Configuration and input show while ranks prepare; from then on what goes wrong is the job's failure.
+  const bool input = e.error.action == ErrorAction::tell_user && phase_ == JobPhase::preparing;
+  JobEffects effects = stop(input ? 2 : 1, fmt::format("{}: {}", name_of(e.rank), e.error.message), now);
   cause_is_hearsay_ = hearsay;
   return effects;
 }

@@ -228,6 +228,13 @@ std::string PrepareStatistics::summary() const {
 
 Result<PrepareStatistics> prepare(const PrepareOptions& options) {
   if (options.max_bytes == 0) return Error{ErrorAction::tell_user, "--max-bytes 0 leaves nothing to prepare"};
+  for (const std::string& input : options.inputs) {
+    std::error_code different;
+    if (std::filesystem::equivalent(input, options.output, different) && !different) {
+      return Error{ErrorAction::tell_user,
+                   "--output " + options.output + " is an input; its text would be lost. Name another file"};
+    }
+  }
   KINTSUGI_TRY_ASSIGN(TokenWriter writer, TokenWriter::create(options.output));
   Preparation preparation(options, std::move(writer));
   for (const std::string& input : options.inputs) KINTSUGI_TRY(preparation.add_input(input));

@@ -75,8 +75,7 @@ class Communicator {
   // Waits until the peers have released all of `outbox`, and empties it.
   void drain(Outbox& outbox);
 
-  // --- inside work that runs on the stream
-  // ----------------------------------------------------------------------------
+  // --- inside work that runs on the stream --------------------------------------------------------------------------
   Instant deadline() const { return clock_.now() + wait_limit_; }
   TimedPeers& peers() { return peers_; }
   double wait_seconds() const { return peers_.wait_seconds(); }

@@ -1,6 +1,7 @@
 #include "engine/pipeline/shard_states.hpp"
 
-#include <map>
+#include <algorithm>
+#include <thread>
 
 #include "engine/state/learning_rate.hpp"
 
@@ -41,6 +42,32 @@ View ShardStates::array(std::size_t index, std::size_t offset_bytes) const {
 View ShardStates::published(std::size_t index) const {
   const Shard& shard = slots_[index].shard();
   return parts_.memory.weights[shard.group.value].slice(shard.offset, shard.count);
+}
+
+// As many shards at a time as the device has threads: initial values of a large model take seconds on one.
+Result<void> ShardStates::create(Step version, std::uint64_t updates, const Fill& fill) {
+  const std::size_t width = static_cast<std::size_t>(parts_.device.traits().threads);
+  for (std::size_t first = 0; first < slots_.size(); first += width) {
+    const std::size_t count = std::min(width, slots_.size() - first);
+    std::vector<std::vector<float>> hosts(count);
+    std::vector<Result<void>> filled(count);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        const Shard& shard = slots_[first + i].shard();
+        const std::size_t n = static_cast<std::size_t>(shard.count);
+        hosts[i].resize(3 * n);
+        const std::span<float> all(hosts[i]);
+        filled[i] = fill(shard, {all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = 0; i < count; ++i) {
+      KINTSUGI_TRY(filled[i]);
+      KINTSUGI_TRY(store(first + i, {version, updates, {}, parts_.incarnation}, hosts[i]));
+    }
+  }
+  return {};
 }
 
 Result<void> ShardStates::store(std::size_t index, const ShardVersion& version, std::span<const float> host) {

@@ -4,6 +4,7 @@
 // other ranks take them from there.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,18 +37,10 @@ class ShardStates {
   explicit ShardStates(const Parts& parts);
   static std::size_t segment_bytes(const RankProgram& program, const ModelLayout& layout);
 
-  // Makes every shard STABLE(position.version) from what `fill` writes: (shard, state) -> Result. Blocks on the stream.
-  template <class Fill>
-  Result<void> create(Step version, std::uint64_t updates, Fill fill) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      std::vector<float> host(3 * static_cast<std::size_t>(slots_[i].shard().count), 0.0F);
-      const std::span<float> all(host);
-      const std::size_t n = host.size() / 3;
-      KINTSUGI_TRY(fill(slots_[i].shard(), ShardState{all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)}));
-      KINTSUGI_TRY(store(i, {version, updates, {}, parts_.incarnation}, host));
-    }
-    return {};
-  }
+  // Writes the state of one shard; called from several threads at once, for different shards.
+  using Fill = std::function<Result<void>(const Shard&, const ShardState&)>;
+  // Makes every shard STABLE(version) from what `fill` writes. Blocks on the stream.
+  Result<void> create(Step version, std::uint64_t updates, const Fill& fill);
 
   // --- enqueued -----------------------------------------------------------------------------------------------------
   // Squared norms of the reduced gradients; `votes()` has them, with the digests of the state, once the stream is here.
@@ -61,8 +54,7 @@ class ShardStates {
   // Before weights are overwritten: every peer has taken what was lent.
   void enqueue_drain() { parts_.communicator.drain(published_); }
 
-  // --- inside work on the stream, or once it is idle
-  // --------------------------------------------------------------------
+  // --- inside work on the stream, or once it is idle ----------------------------------------------------------------
   std::vector<ShardVote> votes() const;
   // The state of shard `index` of program.shards, copied out. Blocks on the stream.
   Result<std::vector<float>> read(std::size_t index);

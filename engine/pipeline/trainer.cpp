@@ -14,9 +14,11 @@ std::unique_ptr<RankBlueprint> RankBlueprint::make(const JobConfig& job, const P
   b->program = compile_program(plan, b->layout, job, rank);
   b->layers = make_layer_programs(b->program, b->layout, job, ops);
   const RankMemory sizes = lay_out_memory(b->program, b->layout, job, b->layers, {}, {});
-  b->arena_bytes = sizes.arena_bytes;
-  b->local_bytes = sizes.local_bytes;
-  b->state_bytes = ShardStates::segment_bytes(b->program, b->layout);
+  // A rank may hold nothing at all of one kind, no shards for instance; its memory is then a page.
+  constexpr std::size_t kLeastBytes = 4096;
+  b->arena_bytes = std::max(kLeastBytes, sizes.arena_bytes);
+  b->local_bytes = std::max(kLeastBytes, sizes.local_bytes);
+  b->state_bytes = std::max(kLeastBytes, ShardStates::segment_bytes(b->program, b->layout));
   return b;
 }
 
@@ -121,10 +123,10 @@ Result<void> Trainer::wait_for_stream() {
 }
 
 Result<void> Trainer::run(Step last, const std::function<void(const DecisionRecord&, double)>& on_step) {
-  shards_->enqueue_publish(state_.step);
   while (state_.step < last) {
     const Instant began = parts_.clock.now();
     record_.reset();
+    shards_->enqueue_publish(state_.step);
     executor_->enqueue_step({state_.step.value + 1});
     shards_->enqueue_norms();
     enqueue_vote();
@@ -134,13 +136,11 @@ Result<void> Trainer::run(Step last, const std::function<void(const DecisionReco
     executor_->drain_step();
     shards_->enqueue_drain();
     shards_->enqueue_apply(*record_);
-    shards_->enqueue_publish(state_.step);
     const double seconds = (parts_.clock.now() - began).seconds();
     step_seconds_ += seconds;
     ++steps_run_;
     if (parts_.blueprint->program.rank.value == 0) on_step(*record_, seconds);
   }
-  // Nobody leaves before everybody has what it lent: a final gather of weights is not needed, so peers only release.
   enqueue_closing_vote();
   return wait_for_stream();
 }

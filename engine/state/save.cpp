@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,7 +57,23 @@ bool is_ours(const std::string& directory) {
   return fs::is_empty(directory, failed) || is_save(directory) || fs::exists(fs::path(directory) / kMarker, failed);
 }
 
+// What a save does not hold: its first entry that is neither the state nor the model export.
+std::string foreign_entry(const std::string& directory) {
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "state" && name != "config.json" && name != "model.safetensors" && name != kMarker) return name;
+  }
+  return {};
+}
+
 Result<void> require_ours(const std::string& directory) {
+  if (is_save(directory)) {
+    const std::string other = foreign_entry(directory);
+    if (other.empty()) return {};
+    return Error{ErrorAction::tell_user, directory + " is a save that also holds " + other +
+                                             ", which would be lost. Move that away, or name another folder."};
+  }
   if (is_ours(directory)) return {};
   return Error{ErrorAction::tell_user, directory +
                                            " exists and is no save of kintsugi's; it is left as it is. Name another"
@@ -135,10 +152,19 @@ std::string manifest_digest_file(const std::string& directory) {
   return directory + "/state/manifest.xxh128";
 }
 
+Result<FileDescriptor> hold_save(const std::string& staging) {
+  FileDescriptor fd(::open(staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return io_error("cannot open", staging);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  return Error{ErrorAction::tell_user,
+               "another run is saving into " + staging + "; wait for its end, or name another folder"};
+}
+
 Result<std::string> begin_save(const std::string& directory) {
   const std::string target = target_of(directory);
   const std::string staging = staging_of(target);
   std::error_code failed;
+  if (fs::is_directory(staging, failed)) KINTSUGI_TRY(hold_save(staging));
   if (!fs::exists(target, failed) && is_save(older_of(target))) fs::rename(older_of(target), target, failed);
   KINTSUGI_TRY(require_ours(target));
   KINTSUGI_TRY(require_ours(staging));

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "engine/state/state_codec.hpp"
 
@@ -18,7 +19,11 @@ std::string manifest_digest_file(const std::string& directory);
 // Makes an empty DIR.tmp, in place of what an interrupted save left, and returns its path. Other files of the save (a
 // model export) may be put there, too. Error{tell_user}: DIR or DIR.tmp exists and is no save of kintsugi's, or cannot
 // be written.
+// Refuses while somebody holds that folder.
 Result<std::string> begin_save(const std::string& directory);
+
+// Keeps other runs, on this machine, from beginning a save there while the descriptor lives. Error{tell_user}: one has.
+Result<FileDescriptor> hold_save(const std::string& staging);
 
 // Writes one shard's file under `staging` (from begin_save) whole or not at all. Any thread or process, one call a
 // shard.

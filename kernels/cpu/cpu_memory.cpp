@@ -39,6 +39,13 @@ void advise_huge_pages(std::byte* data, std::size_t bytes) {
   if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: a kernel without them is only slower
 }
 
+// Every page now and not in the middle of the first steps: a first touch costs more than the arithmetic on the page, and a
+// machine that lacks the memory says so here. Kernels before 5.14 do not know the advice and touch pages later.
+Result<void> populate(std::byte* data, std::size_t bytes) {
+  if (madvise(data, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return out_of_memory(bytes);
+  return {};
+}
+
 }  // namespace
 
 void Mapping::reset() {
@@ -65,8 +72,10 @@ Result<Mapping> map_private(std::size_t bytes) {
   const std::size_t rest = reserved - skipped - wanted;
   if (skipped > 0) munmap(start, skipped);
   if (rest > 0) munmap(start + skipped + wanted, rest);
+  Mapping mapping(start + skipped, wanted);
   advise_huge_pages(start + skipped, wanted);
-  return Mapping(start + skipped, wanted);
+  KINTSUGI_TRY(populate(start + skipped, wanted));
+  return mapping;
 }
 
 Result<Mapping> map_memfd(int memfd, std::size_t offset_bytes, std::size_t bytes, Access access) {
@@ -80,8 +89,10 @@ Result<Mapping> map_memfd(int memfd, std::size_t offset_bytes, std::size_t bytes
                  errno_message("cannot map " + format_bytes(bytes) + " of memory shared through descriptor",
                                std::to_string(memfd))};
   }
+  Mapping mapping(static_cast<std::byte*>(data), bytes);
   advise_huge_pages(static_cast<std::byte*>(data), bytes);
-  return Mapping(static_cast<std::byte*>(data), bytes);
+  if (access == Access::read_write) KINTSUGI_TRY(populate(static_cast<std::byte*>(data), bytes));
+  return mapping;
 }
 
 }  // namespace kintsugi::kernels::cpu

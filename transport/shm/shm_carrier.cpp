@@ -122,8 +122,7 @@ void ShmCarrier::cancel(const Error& why) {
   fail(why);
 }
 
-// --- draining what peers wrote
-// -----------------------------------------------------------------------------------------
+// --- draining what peers wrote --------------------------------------------------------------------------------------
 
 void ShmCarrier::poll() {
   for (Peer& p : peers_) {
@@ -202,8 +201,7 @@ void ShmCarrier::return_credit(Peer& to, std::uint64_t number) {
   ring(segment_.doorbell(to.index), kCreditBit);
 }
 
-// --- the interface
-// -----------------------------------------------------------------------------------------------------
+// --- the interface --------------------------------------------------------------------------------------------------
 
 std::optional<ShmCarrier::Placement> ShmCarrier::place(std::span<const std::byte> bytes) {
   if (bytes.size() <= kInlineBytes) return Placement{};

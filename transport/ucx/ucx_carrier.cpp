@@ -7,8 +7,7 @@
 
 namespace kintsugi::transport::ucx {
 
-// --- messages in
-// -------------------------------------------------------------------------------------------------------
+// --- messages in ----------------------------------------------------------------------------------------------------
 
 // The peer a message is from, its credits taken; nothing when it belongs to another generation or is malformed.
 UcxCarrier::Peer* UcxCarrier::admit(const TensorHeader& header) {
@@ -63,8 +62,7 @@ bool UcxCarrier::accept(const TensorHeader& header, void* data, std::size_t byte
   return is_offer;
 }
 
-// --- messages out
-// ------------------------------------------------------------------------------------------------------
+// --- messages out ---------------------------------------------------------------------------------------------------
 
 void UcxCarrier::post(Peer& p, std::uint64_t id, TensorHeader header, std::span<const std::byte> bytes) {
   header.fence = config_.fence;
@@ -112,8 +110,7 @@ UcxCarrier::Peer& UcxCarrier::peer(RankId rank) {
   return *found->second;
 }
 
-// --- the interface
-// -----------------------------------------------------------------------------------------------------
+// --- the interface --------------------------------------------------------------------------------------------------
 
 // False when the deadline passed first. Cancel counts as ready.
 template <class Ready>

@@ -48,8 +48,7 @@ void UcxCarrier::Callbacks::endpoint_failed(void* lost_peer, ucp_ep_h, ucs_statu
   p->carrier->lose(*p, ucs_status_string(status));
 }
 
-// --- life
-// --------------------------------------------------------------------------------------------------------------
+// --- life -----------------------------------------------------------------------------------------------------------
 
 UcxCarrier::UcxCarrier(const Config& config, std::shared_ptr<UcxContext> context)
     : config_(config), context_(std::move(context)), pool_(config.landing_bytes) {
@@ -159,8 +158,7 @@ void UcxCarrier::close_endpoints() {
   }
 }
 
-// --- progress
-// ----------------------------------------------------------------------------------------------------------
+// --- progress -------------------------------------------------------------------------------------------------------
 
 void UcxCarrier::run() {
   std::unique_lock lock(mutex_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -33,6 +34,28 @@ TEST(Trainer, no_number_of_ranks_or_stages_shows_in_the_bits) {
       EXPECT_EQ(outcomes.back().final_digest, outcomes.front().final_digest)
           << ranks << " ranks, " << stages << " stages";
       EXPECT_EQ(outcomes.back().records, outcomes.front().records);
+    }
+  }
+}
+
+TEST(Trainer, ranks_that_hold_no_shard_work_their_cells_all_the_same) {
+  const TemporaryFolder folder;
+  const JobConfig job = tiny_training_job(folder, 4);
+  const Digest alone = train({job, 1, 2}).final_digest;
+  const TrainingOutcome crowd = train({job, 32, 2});
+  expect_all_well(crowd);
+  EXPECT_EQ(crowd.final_digest, alone);
+  EXPECT_TRUE(std::any_of(crowd.accounts.begin(), crowd.accounts.end(),
+                          [](const Trainer::Account& a) { return a.state_bytes == 0; }));
+}
+
+TEST(Trainer, what_is_sent_is_received) {
+  const TemporaryFolder folder;
+  const TrainingOutcome outcome = train({tiny_training_job(folder, 2), 4, 2});
+  expect_all_well(outcome);
+  for (std::uint32_t a = 0; a < 4; ++a) {
+    for (const auto& [b, traffic] : outcome.accounts[a].traffic) {
+      EXPECT_EQ(traffic.bytes_sent, outcome.accounts[b.value].traffic.at({a}).bytes_received) << a << " to " << b.value;
     }
   }
 }
