@@ -100,6 +100,9 @@ class Compiler {
       }
     }
     out_.groups.assign(groups.begin(), groups.end());
+    for (const GroupId g : out_.groups) {
+      if (ranks_using(plan_, layout_.group(g)).size() > 1) out_.lent_groups.push_back(g);
+    }
     for (const Shard& shard : layout_.shards()) {
       if (plan_.shard_primaries[shard.id.value] == out_.rank) out_.shards.push_back(shard.id);
     }

@@ -65,9 +65,10 @@ struct RankProgram {
   RankId rank;
   std::vector<StageWork> stages;
   std::vector<Instruction> instructions;
-  std::vector<GroupId> groups;     // that this rank uses, ascending
-  std::vector<ShardId> shards;     // that this rank is primary of, ascending
-  std::uint32_t microbatches = 0;  // of the step, over all lanes
+  std::vector<GroupId> groups;       // that this rank uses, ascending
+  std::vector<GroupId> lent_groups;  // of these, those that other ranks use, too: their weights and gradients are lent
+  std::vector<ShardId> shards;       // that this rank is primary of, ascending
+  std::uint32_t microbatches = 0;    // of the step, over all lanes
 
   const StageWork& work(StageId stage) const;
 };

@@ -35,11 +35,18 @@ class Layouter {
     return region.take(activation_dtype(job_.precision), rows() * job_.model.width);
   }
 
+  // Where peers read a group's weights and gradients; else where pages are huge.
+  ViewAllocator& region(GroupId group) {
+    const bool lent =
+        std::find(program_.lent_groups.begin(), program_.lent_groups.end(), group) != program_.lent_groups.end();
+    return lent ? arena_ : local_;
+  }
+
   void weights() {
     out_.weights.resize(layout_.groups().size());
     for (const GroupId g : program_.groups) {
       View& view = out_.weights[g.value];
-      view = arena_.take(activation_dtype(job_.precision), layout_.group(g).count);
+      view = region(g).take(activation_dtype(job_.precision), layout_.group(g).count);
       out_.parameter_bytes += view.bytes();
     }
   }
@@ -68,7 +75,7 @@ class Layouter {
       for (std::uint32_t l = work.layers.first; l < work.layers.end; ++l) {
         GroupViews views(layout_.groups().size());
         for (const GroupId g : layout_.groups_used_by({l})) {
-          views[g.value] = arena_.take(DType::float32, layout_.group(g).count);
+          views[g.value] = region(g).take(DType::float32, layout_.group(g).count);
         }
         by_layer.push_back(std::move(views));
       }
@@ -86,11 +93,24 @@ class Layouter {
     out_.losses = local_.take(DType::float32, program_.microbatches);
   }
 
+  // This rank's first partial sum of the shard in its owner's use, which the finished sum may replace: the slices a rank
+  // is primary of are never lent. Empty if it works another use only.
+  View own_partial(const Shard& shard) const {
+    const LayerId owner = layout_.group(shard.group).owner;
+    for (const Instruction& i : program_.instructions) {
+      if (i.op != Opcode::send_partial || i.layer != owner) continue;
+      const std::uint32_t at = owner.value - program_.work(i.stage).layers.first;
+      return out_.stages.at(i.stage).gradients[i.buffer][at][shard.group.value].slice(shard.offset, shard.count);
+    }
+    return {};
+  }
+
   void shards() {
     std::int64_t largest_with_uses = 0;
     for (const ShardId s : program_.shards) {
       const Shard& shard = layout_.shard(s);
-      out_.reduced[s] = local_.take(DType::float32, shard.count);
+      const View own = own_partial(shard);
+      out_.reduced[s] = own.empty() ? local_.take(DType::float32, shard.count) : own;
       if (layout_.group(shard.group).uses.size() > 1) largest_with_uses = std::max(largest_with_uses, shard.count);
     }
     out_.reduced_use = local_.take(DType::float32, largest_with_uses);
