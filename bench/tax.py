@@ -16,7 +16,7 @@ ALONE = ["--ranks", "1", "--threads", "2"]
 def rate(kintsugi, layout):
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [kintsugi, "run", "examples/small.yaml", "--steps", str(STEPS), "--report", report.name, *layout]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         steps = json.load(open(report.name))["steps"]
     # The first steps touch memory for the first time.
     seconds = statistics.median(step["seconds"] for step in steps[2:])
