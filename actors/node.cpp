@@ -120,7 +120,11 @@ class NodeSupervisor final : public caf::event_based_actor {
     const Result<void> read = guarded([&] {
       const schemas::Message::Reader in = message.get();
       switch (in.which()) {
-        case schemas::Message::WELCOME: break;
+        case schemas::Message::WELCOME:
+          if (parts_.options.announce) {
+            tell("joined as node {} with {} slots\n", in.getWelcome().getNode(), parts_.options.slots);
+          }
+          break;
         case schemas::Message::START_RANKS: {
           const JobId job{in.getStartRanks().getJob()};
           if (!ending_) jobs_[job] = spawn_node_job(system(), parts_.services, message, this);
@@ -201,6 +205,7 @@ int run_node_process(const NodeProcessOptions& options) {
     }
   }).detach();
 
+  if (options.announce) tell("joining {}\n", fmt::join(options.addresses, ", "));
   links.dial({options.addresses,
               options.token,
               {transport::LinkRole::node, parts->incarnation, host_name()},

@@ -18,6 +18,7 @@ struct NodeProcessOptions {
   std::string interface;            // trusted network interface for tensors between nodes; empty: any
   Duration join_deadline = seconds(30);
   std::string version;
+  bool announce = true;  // say on standard error that it dials and that it joined
   Logger logger;
 };
 

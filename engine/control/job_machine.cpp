@@ -81,7 +81,10 @@ JobEffects JobMachine::try_start(Instant now) {
   for (const auto& [id, node] : nodes_) slots += node.slots;
   const std::uint64_t wanted =
       request_.ranks != 0 ? request_.ranks : std::max<std::uint64_t>(1, std::min(slots, cells()));
-  if (slots < wanted || nodes_.size() < request_.nodes) {
+  if (nodes_.size() < request_.nodes) {
+    return {effect::Note{fmt::format("waiting: {} of {} nodes", nodes_.size(), request_.nodes)}};
+  }
+  if (slots < wanted) {
     return {effect::Note{fmt::format("waiting: {} of {} slots on {} nodes", slots, wanted, nodes_.size())}};
   }
   for (const auto& [id, node] : nodes_) {

@@ -81,6 +81,8 @@ Result<void> Trainer::open_data() {
   KINTSUGI_TRY_ASSIGN(BatchReader reader,
                       BatchReader::make(std::move(file), b.job.batch, b.job.data.seed, b.job.model.vocabulary));
   const auto source = std::make_shared<const BatchReader>(std::move(reader));
+  const std::lock_guard lock(feeders_mutex_);
+  if (cancelled_) return *cancelled_;
   if (!inputs.empty()) tokens_ = std::make_unique<Prefetcher>(source, std::move(inputs), state_.step, kPrefetchDepth);
   if (!targets.empty())
     targets_ = std::make_unique<Prefetcher>(source, std::move(targets), state_.step, kPrefetchDepth);
@@ -219,6 +221,8 @@ void Trainer::enqueue_closing_vote() {
 
 void Trainer::cancel(const Error& why) {
   parts_.peers->cancel(why);
+  const std::lock_guard lock(feeders_mutex_);
+  if (!cancelled_) cancelled_ = why;
   // A feeder that waits for data ends with `cancelled`, too; a dead disk is left behind.
   const Instant soon = parts_.clock.now() + milliseconds(100);
   if (tokens_) static_cast<void>(tokens_->stop(soon).ok());

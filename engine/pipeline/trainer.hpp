@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -95,7 +96,10 @@ class Trainer {
   std::unique_ptr<kernels::Buffer> local_;
   RankMemory memory_;
   std::unique_ptr<Communicator> communicator_;
+  // `cancel` comes from any thread, while this one may be making the feeders.
+  std::mutex feeders_mutex_;
   std::unique_ptr<Prefetcher> tokens_, targets_;
+  std::optional<Error> cancelled_;
   std::unique_ptr<ShardStates> shards_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> losses_;  // host copy, by microbatch of the step
