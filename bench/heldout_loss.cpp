@@ -33,7 +33,8 @@ Result<nlohmann::json> measure(const std::string& directory, const std::string& 
   test::WholeModel whole(*device, model.config(), {Precision::float32, {kMicrobatch, length}, 1});
   whole.set_weights([&](const Parameter& p, std::int64_t i) { return values.at(p.name)[static_cast<std::size_t>(i)]; });
 
-  const std::int64_t present = static_cast<std::int64_t>(sample_count(file->token_count(), static_cast<std::uint64_t>(length)));
+  const std::int64_t present =
+      static_cast<std::int64_t>(sample_count(file->token_count(), static_cast<std::uint64_t>(length)));
   const std::int64_t rounds = std::min(sequences, present) / kMicrobatch;
   if (rounds == 0) return Error{ErrorAction::tell_user, tokens + " holds fewer than four sequences"};
   double loss = 0;

@@ -65,22 +65,26 @@ Json linear_rates(ThreadPool& pool, LinearShape s, double peak) {
 
 Json adamw_rates(ThreadPool& pool, double triad) {
   constexpr std::int64_t kShards = 8, kCount = std::int64_t{4} << 20;
-  const Mapping master = memory(kShards * kCount, 4), m = memory(kShards * kCount, 4),
-                v = memory(kShards * kCount, 4), gradient = memory(kShards * kCount, 4),
-                published = memory(kShards * kCount, 4);
+  const Mapping master = memory(kShards * kCount, 4), m = memory(kShards * kCount, 4), v = memory(kShards * kCount, 4),
+                gradient = memory(kShards * kCount, 4), published = memory(kShards * kCount, 4);
   std::byte digests[kShards * 16];
   const AdamwScalars scalars{1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, 1.0f};
   const DecayRange all{0, kCount};
   std::vector<AdamwShard<float>> shards;
   for (std::int64_t i = 0; i < kShards; ++i) {
     const std::int64_t at = i * kCount;
-    shards.push_back({array<float>(master) + at, array<float>(m) + at, array<float>(v) + at,
-                      array<float>(gradient) + at, array<float>(published) + at, kCount, {&all, 1}, scalars,
+    shards.push_back({array<float>(master) + at,
+                      array<float>(m) + at,
+                      array<float>(v) + at,
+                      array<float>(gradient) + at,
+                      array<float>(published) + at,
+                      kCount,
+                      {&all, 1},
+                      scalars,
                       digests + i * 16});
   }
   constexpr double kBytes = 32;  // four read, four written, of four bytes
-  return rates(kBytes * kShards * kCount, triad,
-               [&] { adamw(pool, std::span<const AdamwShard<float>>(shards)); });
+  return rates(kBytes * kShards * kCount, triad, [&] { adamw(pool, std::span<const AdamwShard<float>>(shards)); });
 }
 
 void run(int threads, Json& out) {

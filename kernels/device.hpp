@@ -88,9 +88,9 @@ class Stream {
 class Ops;
 
 struct DeviceTraits {
-  std::string kind;             // "cpu", "fake"
-  std::string kernel_variant;   // kind, ISA, library versions: whatever may show in the bits
-  int threads = 1;              // compute threads of a stream; does not show in the bits
+  std::string kind;            // "cpu", "fake"
+  std::string kernel_variant;  // kind, ISA, library versions: whatever may show in the bits
+  int threads = 1;             // compute threads of a stream; does not show in the bits
   // Sustained float32 fused-multiply-add peak is measured by bench/, never assumed.
 };
 

@@ -52,9 +52,9 @@ struct AdamwScalars {
   float beta1 = 0;
   float beta2 = 0;
   float epsilon = 0;
-  float weight_decay = 0;       // 0 for parameters without decay
-  float bias_correction1 = 1;   // 1 - beta1^t
-  float bias_correction2 = 1;   // 1 - beta2^t
+  float weight_decay = 0;      // 0 for parameters without decay
+  float bias_correction1 = 1;  // 1 - beta1^t
+  float bias_correction2 = 1;  // 1 - beta2^t
   float clip_scale = 1;
 };
 
@@ -74,14 +74,14 @@ struct DecayRange {
 //   w = w - learning_rate * (u + d)
 // then published = round_to_nearest_even(w) in the dtype of `published`.
 struct AdamwArguments {
-  View master;     // (n) f32
-  View moment1;    // (n) f32
-  View moment2;    // (n) f32
-  View gradient;   // (n) f32, reduced, not yet clipped
-  View published;  // (n) f32 or bf16
+  View master;                        // (n) f32
+  View moment1;                       // (n) f32
+  View moment2;                       // (n) f32
+  View gradient;                      // (n) f32, reduced, not yet clipped
+  View published;                     // (n) f32 or bf16
   std::span<const DecayRange> decay;  // copied at the call
   AdamwScalars scalars;
-  View digest;     // (16) byte: the shard digest of the new state, see state_digest
+  View digest;  // (16) byte: the shard digest of the new state, see state_digest
 };
 
 class Ops {
@@ -89,10 +89,10 @@ class Ops {
   virtual ~Ops() = default;
 
   // --- movement -------------------------------------------------------------------------------------------------
-  virtual void fill(Stream&, View out, float value) = 0;             // f32 or bf16
-  virtual void copy(Stream&, View out, View in) = 0;                 // same dtype and count
-  virtual void convert(Stream&, View out, View in) = 0;              // f32 <-> bf16, round to nearest even
-  virtual void add(Stream&, View out, View a, View b) = 0;           // out may be a or b
+  virtual void fill(Stream&, View out, float value) = 0;    // f32 or bf16
+  virtual void copy(Stream&, View out, View in) = 0;        // same dtype and count
+  virtual void convert(Stream&, View out, View in) = 0;     // f32 <-> bf16, round to nearest even
+  virtual void add(Stream&, View out, View a, View b) = 0;  // out may be a or b
 
   // --- embedding ------------------------------------------------------------------------------------------------
   // out[r] = table[tokens[r]] (+ positions[r % length]); tokens (rows) int32 < vocabulary; positions may be empty.

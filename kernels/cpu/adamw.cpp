@@ -58,8 +58,12 @@ void update_any(const AdamwShard<Published>& s, std::int64_t begin, std::int64_t
   update_run<false>(s, begin, end);
 }
 
-void update_f32(const AdamwShard<float>& s, std::int64_t begin, std::int64_t end) { update_any(s, begin, end); }
-void update_bf16(const AdamwShard<bf16>& s, std::int64_t begin, std::int64_t end) { update_any(s, begin, end); }
+void update_f32(const AdamwShard<float>& s, std::int64_t begin, std::int64_t end) {
+  update_any(s, begin, end);
+}
+void update_bf16(const AdamwShard<bf16>& s, std::int64_t begin, std::int64_t end) {
+  update_any(s, begin, end);
+}
 
 }  // namespace
 }  // namespace kintsugi::kernels::cpu::HWY_NAMESPACE
@@ -100,8 +104,10 @@ void adamw(ThreadPool& pool, std::span<const AdamwShard<Published>> shards) {
   pool.run(static_cast<std::int64_t>(shards.size()), [&](std::int64_t i) {
     const AdamwShard<Published>& s = shards[static_cast<std::size_t>(i)];
     hash_state(s.digest, s.master, s.moment1, s.moment2, s.count, [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<Published, float>) HWY_DYNAMIC_DISPATCH(update_f32)(s, begin, end);
-      else HWY_DYNAMIC_DISPATCH(update_bf16)(s, begin, end);
+      if constexpr (std::is_same_v<Published, float>)
+        HWY_DYNAMIC_DISPATCH(update_f32)(s, begin, end);
+      else
+        HWY_DYNAMIC_DISPATCH(update_bf16)(s, begin, end);
     });
   });
 }

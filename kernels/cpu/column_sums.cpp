@@ -21,12 +21,10 @@ void column_sums_any(ThreadPool& pool, float* sums, const T* in, std::int64_t ro
   const Float d;
   sum_columns(
       pool, rows, columns, hn::Zero(d),
-      [&](std::int64_t r, std::int64_t c, FloatVector& total, auto lanes) HWY_ATTR {
-        total = hn::Add(total, load(d, in + r * columns + c, lanes));
-      },
-      [&](std::int64_t c, const FloatVector& total, auto lanes) HWY_ATTR {
-        store_gradient(sums + c, total, accumulate, lanes);
-      });
+      [&](std::int64_t r, std::int64_t c, FloatVector& total, auto lanes)
+          HWY_ATTR { total = hn::Add(total, load(d, in + r * columns + c, lanes)); },
+      [&](std::int64_t c, const FloatVector& total, auto lanes)
+          HWY_ATTR { store_gradient(sums + c, total, accumulate, lanes); });
 }
 
 void column_sums_f32(ThreadPool& p, float* sums, const float* in, std::int64_t rows, std::int64_t columns, bool add) {
@@ -47,8 +45,7 @@ HWY_EXPORT(column_sums_f32);
 HWY_EXPORT(column_sums_bf16);
 
 template <class T>
-void column_sums(ThreadPool& pool, float* sums, const T* in, std::int64_t rows, std::int64_t columns,
-                 bool accumulate) {
+void column_sums(ThreadPool& pool, float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate) {
   if constexpr (std::is_same_v<T, float>) {
     HWY_DYNAMIC_DISPATCH(column_sums_f32)(pool, sums, in, rows, columns, accumulate);
   } else {

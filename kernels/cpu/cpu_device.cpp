@@ -55,7 +55,8 @@ class CpuDevice final : public Device, private AddressSpace {
   }
 
   View host_visible(std::span<const std::byte> bytes, DType dtype) override {
-    return {{reinterpret_cast<std::uintptr_t>(bytes.data())}, dtype,
+    return {{reinterpret_cast<std::uintptr_t>(bytes.data())},
+            dtype,
             static_cast<std::int64_t>(bytes.size() / size_of(dtype))};
   }
   std::byte* host_address(const View& view) override { return resolve(view); }
@@ -68,7 +69,9 @@ class CpuDevice final : public Device, private AddressSpace {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> make_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
 
 std::string cpu_kernel_variant() {
   const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;

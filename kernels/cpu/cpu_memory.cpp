@@ -30,8 +30,8 @@ std::size_t available_bytes() {
 }
 
 Error out_of_memory(std::size_t bytes) {
-  return {ErrorAction::tell_user, "cannot allocate " + format_bytes(bytes) + " of device memory: " +
-                                      format_bytes(available_bytes()) +
+  return {ErrorAction::tell_user, "cannot allocate " + format_bytes(bytes) +
+                                      " of device memory: " + format_bytes(available_bytes()) +
                                       " are free; make the model, the microbatch or the number of ranks smaller"};
 }
 
@@ -67,8 +67,8 @@ Result<Mapping> map_private(std::size_t bytes) {
   void* const raw = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return out_of_memory(bytes);
   auto* const start = static_cast<std::byte*>(raw);
-  const std::size_t skipped = align_up(reinterpret_cast<std::uintptr_t>(raw), alignment) -
-                              reinterpret_cast<std::uintptr_t>(raw);
+  const std::size_t skipped =
+      align_up(reinterpret_cast<std::uintptr_t>(raw), alignment) - reinterpret_cast<std::uintptr_t>(raw);
   const std::size_t rest = reserved - skipped - wanted;
   if (skipped > 0) munmap(start, skipped);
   if (rest > 0) munmap(start + skipped + wanted, rest);
@@ -80,7 +80,7 @@ Result<Mapping> map_private(std::size_t bytes) {
 
 Result<Mapping> map_memfd(int memfd, std::size_t offset_bytes, std::size_t bytes, Access access) {
   KINTSUGI_ASSERT(bytes > 0 && offset_bytes % kPage == 0);
-  const int protection = access == Access::none ? PROT_NONE
+  const int protection = access == Access::none   ? PROT_NONE
                          : access == Access::read ? PROT_READ
                                                   : PROT_READ | PROT_WRITE;
   void* const data = mmap(nullptr, bytes, protection, MAP_SHARED, memfd, static_cast<off_t>(offset_bytes));

@@ -13,10 +13,14 @@ namespace kintsugi::kernels::cpu {
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::float32;
-  else if constexpr (std::is_same_v<T, bf16>) return DType::bfloat16;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::int32;
-  else return DType::byte;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::float32;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return DType::bfloat16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::int32;
+  else
+    return DType::byte;
 }
 
 template <class T>
@@ -43,9 +47,15 @@ void launch(Stream& stream, const char* name, Kernel kernel) {
   static_cast<CpuStream&>(stream).launch(name, std::move(kernel));
 }
 
-inline void check(bool shapes_agree) { KINTSUGI_ASSERT_MSG(shapes_agree, "the views do not have the op's shape"); }
-inline void check_whole_rows(const View& view, std::int64_t width) { check(width > 0 && view.count % width == 0); }
+inline void check(bool shapes_agree) {
+  KINTSUGI_ASSERT_MSG(shapes_agree, "the views do not have the op's shape");
+}
+inline void check_whole_rows(const View& view, std::int64_t width) {
+  check(width > 0 && view.count % width == 0);
+}
 // Absent, or of `count` elements.
-inline void check_optional(const View& view, std::int64_t count) { check(view.empty() || view.count == count); }
+inline void check_optional(const View& view, std::int64_t count) {
+  check(view.empty() || view.count == count);
+}
 
 }  // namespace kintsugi::kernels::cpu

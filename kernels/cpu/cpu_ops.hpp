@@ -24,8 +24,8 @@ class CpuOps final : public Ops {
 
   void embedding_forward(Stream&, View out, View tokens, View table, View positions, std::int64_t width,
                          std::int64_t length) override;
-  void embedding_backward(Stream&, View grad_table, View grad_positions, View grad_out, View tokens,
-                          std::int64_t width, std::int64_t length, bool accumulate) override;
+  void embedding_backward(Stream&, View grad_table, View grad_positions, View grad_out, View tokens, std::int64_t width,
+                          std::int64_t length, bool accumulate) override;
 
   void layernorm_forward(Stream&, View out, View mean, View rstd, View in, View weight, View bias, std::int64_t width,
                          float epsilon) override;
@@ -45,8 +45,8 @@ class CpuOps final : public Ops {
   void swiglu_forward(Stream&, View out, View in, std::int64_t hidden) override;
   void swiglu_backward(Stream&, View grad_in, View grad_out, View in, std::int64_t hidden) override;
 
-  void rotary(Stream&, StridedView x, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-              std::int64_t length, float theta, bool inverse) override;
+  void rotary(Stream&, StridedView x, std::int64_t rows, std::int64_t heads, std::int64_t head_dim, std::int64_t length,
+              float theta, bool inverse) override;
   void attention_forward(Stream&, View out, View log_sum_exp, View q, View k, View v, AttentionShape) override;
   void attention_backward(Stream&, View grad_q, View grad_k, View grad_v, View grad_out, View out, View log_sum_exp,
                           View q, View k, View v, AttentionShape) override;

@@ -41,9 +41,8 @@ void CpuOps::attention_forward(Stream& stream, View out, View log_sum_exp, View 
   with_type(q.dtype, [&]<class T>(T) {
     launch(stream, "attention_forward",
            [out = at<T>(out), log_sum_exp = at<float>(log_sum_exp), q = at<const T>(q), k = at<const T>(k),
-            v = at<const T>(v), shape](ThreadPool& pool) {
-             cpu::attention_forward(pool, out, log_sum_exp, q, k, v, shape);
-           });
+            v = at<const T>(v),
+            shape](ThreadPool& pool) { cpu::attention_forward(pool, out, log_sum_exp, q, k, v, shape); });
   });
 }
 
@@ -54,8 +53,8 @@ void CpuOps::attention_backward(Stream& stream, View grad_q, View grad_k, View g
   with_type(q.dtype, [&]<class T>(T) {
     launch(stream, "attention_backward",
            [grad_q = at<T>(grad_q), grad_k = at<T>(grad_k), grad_v = at<T>(grad_v), grad_out = at<const T>(grad_out),
-            out = at<const T>(out), log_sum_exp = at<const float>(log_sum_exp), q = at<const T>(q),
-            k = at<const T>(k), v = at<const T>(v), shape](ThreadPool& pool) {
+            out = at<const T>(out), log_sum_exp = at<const float>(log_sum_exp), q = at<const T>(q), k = at<const T>(k),
+            v = at<const T>(v), shape](ThreadPool& pool) {
              cpu::attention_backward(pool, grad_q, grad_k, grad_v, grad_out, out, log_sum_exp, q, k, v, shape);
            });
   });
@@ -67,9 +66,8 @@ void CpuOps::cross_entropy(Stream& stream, View losses, View logits, View target
   with_type(logits.dtype, [&]<class T>(T) {
     launch(stream, "cross_entropy",
            [losses = at<float>(losses), logits = at<T>(logits), targets = at<const std::int32_t>(targets),
-            rows = targets.count, vocabulary, scale](ThreadPool& pool) {
-             cpu::cross_entropy(pool, losses, logits, targets, rows, vocabulary, scale);
-           });
+            rows = targets.count, vocabulary,
+            scale](ThreadPool& pool) { cpu::cross_entropy(pool, losses, logits, targets, rows, vocabulary, scale); });
   });
 }
 

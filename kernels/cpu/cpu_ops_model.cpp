@@ -75,9 +75,8 @@ void CpuOps::rmsnorm_forward(Stream& stream, View out, View rstd, View in, View 
   with_type(in.dtype, [&]<class T>(T) {
     launch(stream, "rmsnorm_forward",
            [out = at<T>(out), rstd = at<float>(rstd), in = at<const T>(in), weight = at<const T>(weight),
-            rows = in.count / width, width, epsilon](ThreadPool& pool) {
-             cpu::rmsnorm_forward(pool, out, rstd, in, weight, rows, width, epsilon);
-           });
+            rows = in.count / width, width,
+            epsilon](ThreadPool& pool) { cpu::rmsnorm_forward(pool, out, rstd, in, weight, rows, width, epsilon); });
   });
 }
 
@@ -114,8 +113,10 @@ void CpuOps::linear_forward(Stream& stream, View out, View in, View weight, View
              [to, in = at<const T>(in), weight = at<const T>(weight), bias = at<const T>(bias),
               shape](ThreadPool& pool) { cpu::linear_forward(pool, to, in, weight, bias, shape); });
     };
-    if (out.dtype == DType::float32) enqueue(at<float>(out));
-    else enqueue(at<T>(out));
+    if (out.dtype == DType::float32)
+      enqueue(at<float>(out));
+    else
+      enqueue(at<T>(out));
   });
 }
 
@@ -176,9 +177,8 @@ void CpuOps::swiglu_backward(Stream& stream, View grad_in, View grad_out, View i
   with_type(in.dtype, [&]<class T>(T) {
     launch(stream, "swiglu_backward",
            [grad_in = at<T>(grad_in), grad_out = at<const T>(grad_out), in = at<const T>(in),
-            rows = grad_out.count / hidden, hidden](ThreadPool& pool) {
-             cpu::swiglu_backward(pool, grad_in, grad_out, in, rows, hidden);
-           });
+            rows = grad_out.count / hidden,
+            hidden](ThreadPool& pool) { cpu::swiglu_backward(pool, grad_in, grad_out, in, rows, hidden); });
   });
 }
 

@@ -9,27 +9,29 @@ namespace kintsugi::kernels::cpu {
 
 void CpuOps::fill(Stream& stream, View out, float value) {
   with_type(out.dtype, [&]<class T>(T) {
-    launch(stream, "fill", [out = at<T>(out), value, count = out.count](ThreadPool& pool) {
-      cpu::fill(pool, out, value, count);
-    });
+    launch(stream, "fill",
+           [out = at<T>(out), value, count = out.count](ThreadPool& pool) { cpu::fill(pool, out, value, count); });
   });
 }
 
 void CpuOps::copy(Stream& stream, View out, View in) {
   check(out.dtype == in.dtype && out.count == in.count);
   if (in.empty()) return;
-  launch(stream, "copy", [out = addresses_->resolve(out), in = addresses_->resolve(in),
-                          bytes = in.bytes()](ThreadPool& pool) { cpu::copy(pool, out, in, bytes); });
+  launch(stream, "copy",
+         [out = addresses_->resolve(out), in = addresses_->resolve(in), bytes = in.bytes()](ThreadPool& pool) {
+           cpu::copy(pool, out, in, bytes);
+         });
 }
 
 void CpuOps::convert(Stream& stream, View out, View in) {
   check(out.count == in.count && out.dtype != in.dtype);
   const auto enqueue = [&]<class To, class From>(To* to, const From* from) {
-    launch(stream, "convert",
-           [to, from, count = in.count](ThreadPool& pool) { cpu::convert(pool, to, from, count); });
+    launch(stream, "convert", [to, from, count = in.count](ThreadPool& pool) { cpu::convert(pool, to, from, count); });
   };
-  if (out.dtype == DType::float32) enqueue(at<float>(out), at<const bf16>(in));
-  else enqueue(at<bf16>(out), at<const float>(in));
+  if (out.dtype == DType::float32)
+    enqueue(at<float>(out), at<const bf16>(in));
+  else
+    enqueue(at<bf16>(out), at<const float>(in));
 }
 
 void CpuOps::add(Stream& stream, View out, View a, View b) {
@@ -49,18 +51,22 @@ void CpuOps::sum(Stream& stream, View out, View in) {
   });
 }
 
-void CpuOps::squared_norm(Stream& stream, View out, View in) { squared_norms(stream, out, {&in, 1}); }
+void CpuOps::squared_norm(Stream& stream, View out, View in) {
+  squared_norms(stream, out, {&in, 1});
+}
 
 void CpuOps::squared_norms(Stream& stream, View out, std::span<const View> in) {
   check(out.bytes() == in.size() * sizeof(double));
   std::vector<std::span<const float>> runs;
   for (const View& view : in) runs.emplace_back(at<const float>(view), static_cast<std::size_t>(view.count));
-  launch(stream, "squared_norms", [out = reinterpret_cast<double*>(addresses_->resolve(out)),
-                                   runs = std::move(runs)](ThreadPool& pool) { cpu::squared_norms(pool, out, runs); });
+  launch(stream, "squared_norms",
+         [out = reinterpret_cast<double*>(addresses_->resolve(out)), runs = std::move(runs)](ThreadPool& pool) {
+           cpu::squared_norms(pool, out, runs);
+         });
 }
 
-void CpuOps::tree_sum(Stream& stream, View out, std::span<const View> nodes,
-                      std::span<const std::int64_t> node_lanes, std::int64_t lanes) {
+void CpuOps::tree_sum(Stream& stream, View out, std::span<const View> nodes, std::span<const std::int64_t> node_lanes,
+                      std::int64_t lanes) {
   check(nodes.size() == node_lanes.size() && lanes > 0);
   std::vector<TreeNode> subtrees;
   std::vector<const float*> pointers;
@@ -73,13 +79,14 @@ void CpuOps::tree_sum(Stream& stream, View out, std::span<const View> nodes,
     first += count;
   }
   std::vector<std::uint32_t> merges = LaneTree(static_cast<std::uint32_t>(lanes)).merges_after(subtrees);
-  launch(stream, "tree_sum", [out = at<float>(out), pointers = std::move(pointers), merges = std::move(merges),
-                              count = out.count](ThreadPool& pool) {
-    cpu::tree_sum(pool, out, pointers, merges, count);
-  });
+  launch(stream, "tree_sum",
+         [out = at<float>(out), pointers = std::move(pointers), merges = std::move(merges),
+          count = out.count](ThreadPool& pool) { cpu::tree_sum(pool, out, pointers, merges, count); });
 }
 
-void CpuOps::adamw(Stream& stream, const AdamwArguments& shard) { adamw_many(stream, {&shard, 1}); }
+void CpuOps::adamw(Stream& stream, const AdamwArguments& shard) {
+  adamw_many(stream, {&shard, 1});
+}
 
 void CpuOps::adamw_many(Stream& stream, std::span<const AdamwArguments> shards) {
   if (shards.empty()) return;
@@ -103,8 +110,14 @@ void CpuOps::enqueue_adamw(Stream& stream, std::span<const AdamwArguments> shard
       check(a.decay[i].begin <= a.decay[i].end && a.decay[i].end <= n);
       check(a.decay[i].begin >= (i == 0 ? 0 : a.decay[i - 1].end));
     }
-    call->shards.push_back({at<float>(a.master), at<float>(a.moment1), at<float>(a.moment2),
-                            at<const float>(a.gradient), at<T>(a.published), n, {decay, a.decay.size()}, a.scalars,
+    call->shards.push_back({at<float>(a.master),
+                            at<float>(a.moment1),
+                            at<float>(a.moment2),
+                            at<const float>(a.gradient),
+                            at<T>(a.published),
+                            n,
+                            {decay, a.decay.size()},
+                            a.scalars,
                             at<std::byte>(a.digest)});
     decay += a.decay.size();
   }

@@ -10,8 +10,12 @@ namespace {
 thread_local const CpuStream* t_running_stream = nullptr;
 }  // namespace
 
-bool CpuStream::on_a_stream() { return t_running_stream != nullptr; }
-bool CpuStream::is_own_thread() const { return t_running_stream == this; }
+bool CpuStream::on_a_stream() {
+  return t_running_stream != nullptr;
+}
+bool CpuStream::is_own_thread() const {
+  return t_running_stream == this;
+}
 
 CpuStream::CpuStream(Options options) : options_(options), pool_(options.threads), thread_([this] { loop(); }) {}
 
@@ -36,8 +40,10 @@ void CpuStream::wait(const Event& event) {
 Event CpuStream::record() {
   Event event;
   push("record", Kind::mark, [this, event]() mutable -> Result<void> {
-    if (error_) event.fail(*error_);
-    else event.signal();
+    if (error_)
+      event.fail(*error_);
+    else
+      event.signal();
     return {};
   });
   return event;
@@ -88,8 +94,7 @@ void CpuStream::loop() {
 
 void launch_copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  static_cast<CpuStream&>(stream).launch("copy",
-                                         [to, from, bytes](ThreadPool&) { std::memcpy(to, from, bytes); });
+  static_cast<CpuStream&>(stream).launch("copy", [to, from, bytes](ThreadPool&) { std::memcpy(to, from, bytes); });
 }
 
 }  // namespace kintsugi::kernels::cpu

@@ -56,12 +56,24 @@ void add_any(ThreadPool& pool, T* out, const T* a, const T* b, std::int64_t coun
   });
 }
 
-void fill_f32(ThreadPool& p, float* out, float v, std::int64_t n) { fill_any(p, out, v, n); }
-void fill_bf16(ThreadPool& p, bf16* out, float v, std::int64_t n) { fill_any(p, out, v, n); }
-void widen(ThreadPool& p, float* out, const bf16* in, std::int64_t n) { convert_any(p, out, in, n); }
-void narrow(ThreadPool& p, bf16* out, const float* in, std::int64_t n) { convert_any(p, out, in, n); }
-void add_f32(ThreadPool& p, float* out, const float* a, const float* b, std::int64_t n) { add_any(p, out, a, b, n); }
-void add_bf16(ThreadPool& p, bf16* out, const bf16* a, const bf16* b, std::int64_t n) { add_any(p, out, a, b, n); }
+void fill_f32(ThreadPool& p, float* out, float v, std::int64_t n) {
+  fill_any(p, out, v, n);
+}
+void fill_bf16(ThreadPool& p, bf16* out, float v, std::int64_t n) {
+  fill_any(p, out, v, n);
+}
+void widen(ThreadPool& p, float* out, const bf16* in, std::int64_t n) {
+  convert_any(p, out, in, n);
+}
+void narrow(ThreadPool& p, bf16* out, const float* in, std::int64_t n) {
+  convert_any(p, out, in, n);
+}
+void add_f32(ThreadPool& p, float* out, const float* a, const float* b, std::int64_t n) {
+  add_any(p, out, a, b, n);
+}
+void add_bf16(ThreadPool& p, bf16* out, const bf16* a, const bf16* b, std::int64_t n) {
+  add_any(p, out, a, b, n);
+}
 
 }  // namespace
 }  // namespace kintsugi::kernels::cpu::HWY_NAMESPACE
@@ -79,8 +91,10 @@ HWY_EXPORT(add_bf16);
 
 template <class T>
 void fill(ThreadPool& pool, T* out, float value, std::int64_t count) {
-  if constexpr (std::is_same_v<T, float>) HWY_DYNAMIC_DISPATCH(fill_f32)(pool, out, value, count);
-  else HWY_DYNAMIC_DISPATCH(fill_bf16)(pool, out, value, count);
+  if constexpr (std::is_same_v<T, float>)
+    HWY_DYNAMIC_DISPATCH(fill_f32)(pool, out, value, count);
+  else
+    HWY_DYNAMIC_DISPATCH(fill_bf16)(pool, out, value, count);
 }
 
 void copy(ThreadPool& pool, void* out, const void* in, std::size_t bytes) {
@@ -94,14 +108,18 @@ void copy(ThreadPool& pool, void* out, const void* in, std::size_t bytes) {
 
 template <class To, class From>
 void convert(ThreadPool& pool, To* out, const From* in, std::int64_t count) {
-  if constexpr (std::is_same_v<To, float>) HWY_DYNAMIC_DISPATCH(widen)(pool, out, in, count);
-  else HWY_DYNAMIC_DISPATCH(narrow)(pool, out, in, count);
+  if constexpr (std::is_same_v<To, float>)
+    HWY_DYNAMIC_DISPATCH(widen)(pool, out, in, count);
+  else
+    HWY_DYNAMIC_DISPATCH(narrow)(pool, out, in, count);
 }
 
 template <class T>
 void add(ThreadPool& pool, T* out, const T* a, const T* b, std::int64_t count) {
-  if constexpr (std::is_same_v<T, float>) HWY_DYNAMIC_DISPATCH(add_f32)(pool, out, a, b, count);
-  else HWY_DYNAMIC_DISPATCH(add_bf16)(pool, out, a, b, count);
+  if constexpr (std::is_same_v<T, float>)
+    HWY_DYNAMIC_DISPATCH(add_f32)(pool, out, a, b, count);
+  else
+    HWY_DYNAMIC_DISPATCH(add_bf16)(pool, out, a, b, count);
 }
 
 template void fill(ThreadPool&, float*, float, std::int64_t);

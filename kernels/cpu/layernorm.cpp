@@ -24,10 +24,12 @@ HWY_INLINE void forward_row(T* out, float* mean, float* rstd, const T* in, const
   const float n = static_cast<float>(width);
   const float mu = sum_vectors(width, [&](std::int64_t i, auto lanes) HWY_ATTR { return load(d, in + i, lanes); }) / n;
   const FloatVector center = hn::Set(d, mu);
-  const float variance = sum_vectors(width, [&](std::int64_t i, auto lanes) HWY_ATTR {
-                           const FloatVector x = keep(d, hn::Sub(load(d, in + i, lanes), center), lanes);
-                           return hn::Mul(x, x);
-                         }) / n;
+  const float variance = sum_vectors(width,
+                                     [&](std::int64_t i, auto lanes) HWY_ATTR {
+                                       const FloatVector x = keep(d, hn::Sub(load(d, in + i, lanes), center), lanes);
+                                       return hn::Mul(x, x);
+                                     }) /
+                         n;
   const float r = 1.0f / std::sqrt(variance + epsilon);
   const FloatVector scale = hn::Set(d, r);
   for_vectors(0, width, [&](std::int64_t i, auto lanes) HWY_ATTR {
@@ -44,17 +46,15 @@ HWY_INLINE void backward_row(T* grad_in, const T* grad_out, const T* in, float m
                              std::int64_t width) {
   const Float d;
   const FloatVector center = hn::Set(d, mean), scale = hn::Set(d, rstd);
-  const auto gradient = [&](std::int64_t i, auto lanes) HWY_ATTR {
-    return hn::Mul(load(d, grad_out + i, lanes), load(d, weight + i, lanes));
-  };
-  const auto normal = [&](std::int64_t i, auto lanes) HWY_ATTR {
-    return hn::Mul(hn::Sub(load(d, in + i, lanes), center), scale);
-  };
+  const auto gradient = [&](std::int64_t i, auto lanes)
+                            HWY_ATTR { return hn::Mul(load(d, grad_out + i, lanes), load(d, weight + i, lanes)); };
+  const auto normal = [&](std::int64_t i, auto lanes)
+                          HWY_ATTR { return hn::Mul(hn::Sub(load(d, in + i, lanes), center), scale); };
   const float n = static_cast<float>(width);
   const FloatVector mean_g = hn::Set(d, sum_vectors(width, gradient) / n);
   const FloatVector mean_gx = hn::Set(d, sum_vectors(width, [&](std::int64_t i, auto lanes) HWY_ATTR {
-                                return hn::Mul(gradient(i, lanes), normal(i, lanes));
-                              }) / n);
+                                           return hn::Mul(gradient(i, lanes), normal(i, lanes));
+                                         }) / n);
   for_vectors(0, width, [&](std::int64_t i, auto lanes) HWY_ATTR {
     const FloatVector rest = hn::NegMulAdd(normal(i, lanes), mean_gx, hn::Sub(gradient(i, lanes), mean_g));
     store(d, hn::Mul(rest, scale), grad_in + i, lanes);
@@ -147,10 +147,10 @@ void layernorm_backward(ThreadPool& pool, T* grad_in, float* grad_weight, float*
   }
 }
 
-#define KINTSUGI_INSTANTIATE(T)                                                                                        \
-  template void layernorm_forward(ThreadPool&, T*, float*, float*, const T*, const T*, const T*, std::int64_t,         \
-                                  std::int64_t, float);                                                                \
-  template void layernorm_backward(ThreadPool&, T*, float*, float*, const T*, const T*, const float*, const float*,    \
+#define KINTSUGI_INSTANTIATE(T)                                                                                     \
+  template void layernorm_forward(ThreadPool&, T*, float*, float*, const T*, const T*, const T*, std::int64_t,      \
+                                  std::int64_t, float);                                                             \
+  template void layernorm_backward(ThreadPool&, T*, float*, float*, const T*, const T*, const float*, const float*, \
                                    const T*, std::int64_t, std::int64_t, bool)
 KINTSUGI_INSTANTIATE(float);
 KINTSUGI_INSTANTIATE(bf16);

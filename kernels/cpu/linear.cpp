@@ -47,8 +47,10 @@ template <class Body>
 void for_panels(ThreadPool& pool, PanelLimits limits, std::int64_t rows, std::int64_t columns, const Body& body) {
   std::int64_t row_parts = ceil_div(rows, limits.rows), column_parts = ceil_div(columns, limits.columns);
   while (row_parts * column_parts < limits.fewest) {
-    if (rows / row_parts >= columns / column_parts) row_parts *= 2;
-    else column_parts *= 2;
+    if (rows / row_parts >= columns / column_parts)
+      row_parts *= 2;
+    else
+      column_parts *= 2;
   }
   const Cuts row_cuts(rows, row_parts), column_cuts(columns, column_parts);
   pool.run(row_cuts.count() * column_cuts.count(), [&](std::int64_t piece) {
@@ -91,8 +93,8 @@ template void linear_forward(ThreadPool&, float*, const float*, const float*, co
 template void linear_forward(ThreadPool&, float*, const bf16*, const bf16*, const bf16*, LinearShape);
 template void linear_forward(ThreadPool&, bf16*, const bf16*, const bf16*, const bf16*, LinearShape);
 
-#define KINTSUGI_INSTANTIATE(T)                                                                  \
-  template void linear_backward_input(ThreadPool&, T*, const T*, const T*, LinearShape);         \
+#define KINTSUGI_INSTANTIATE(T)                                                          \
+  template void linear_backward_input(ThreadPool&, T*, const T*, const T*, LinearShape); \
   template void linear_backward_weight(ThreadPool&, float*, float*, const T*, const T*, LinearShape, bool)
 KINTSUGI_INSTANTIATE(float);
 KINTSUGI_INSTANTIATE(bf16);

@@ -66,8 +66,8 @@ class Products {
     const Memory::desc a = matrix(s.rows, s.depth, key.a_stride, key.a_transposed, bf16_type);
     const Memory::desc b = matrix(s.depth, s.columns, key.b_stride, key.b_transposed, bf16_type);
     const Memory::desc bias = key.biased ? matrix(1, s.columns, s.columns, false, bf16_type) : Memory::desc();
-    const Memory::desc out = matrix(s.rows, s.columns, s.out_stride, false,
-                                    key.narrow_out ? bf16_type : Memory::data_type::f32);
+    const Memory::desc out =
+        matrix(s.rows, s.columns, s.out_stride, false, key.narrow_out ? bf16_type : Memory::data_type::f32);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (key.accumulate) {
@@ -109,8 +109,8 @@ void multiply_bf16(Out* out, const Operand<bf16>& a, const Operand<bf16>& b, con
   KINTSUGI_ASSERT(bias == nullptr || !accumulate);
   if (!isa_has_bf16()) return multiply_widened(out, a, b, bias, accumulate, shape);
   thread_local Products products;
-  Product& product = products.get({shape, a.stride, b.stride, a.transposed, b.transposed, bias != nullptr, accumulate,
-                                   std::is_same_v<Out, bf16>});
+  Product& product = products.get(
+      {shape, a.stride, b.stride, a.transposed, b.transposed, bias != nullptr, accumulate, std::is_same_v<Out, bf16>});
   // oneDNN takes what it only reads as void* too.
   product.a.set_data_handle(const_cast<bf16*>(a.data));
   product.b.set_data_handle(const_cast<bf16*>(b.data));

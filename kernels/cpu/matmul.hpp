@@ -30,7 +30,6 @@ void multiply(bf16* out, Operand<bf16> a, Operand<bf16> b, const bf16* bias, boo
 // The bfloat16 products where the ISA has none (oneDNN asks for AVX-512): operands widened, multiplied in float32.
 void multiply_widened(float* out, Operand<bf16> a, Operand<bf16> b, const bf16* bias, bool accumulate,
                       PanelShape shape);
-void multiply_widened(bf16* out, Operand<bf16> a, Operand<bf16> b, const bf16* bias, bool accumulate,
-                      PanelShape shape);
+void multiply_widened(bf16* out, Operand<bf16> a, Operand<bf16> b, const bf16* bias, bool accumulate, PanelShape shape);
 
 }  // namespace kintsugi::kernels::cpu

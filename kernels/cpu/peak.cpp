@@ -35,9 +35,9 @@ double run_fma(std::int64_t rounds, float* sink) {
     a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
     a8 = hn::MulAdd(a8, x, y), a9 = hn::MulAdd(a9, x, y), a10 = hn::MulAdd(a10, x, y), a11 = hn::MulAdd(a11, x, y);
   }
-  const FloatVector sum = hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)),
-                                  hn::Add(hn::Add(hn::Add(a4, a5), hn::Add(a6, a7)),
-                                          hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
+  const FloatVector sum =
+      hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)),
+              hn::Add(hn::Add(hn::Add(a4, a5), hn::Add(a6, a7)), hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
   *sink = hn::GetLane(sum);
   return 24.0 * static_cast<double>(rounds) * static_cast<double>(hn::Lanes(d));
 }

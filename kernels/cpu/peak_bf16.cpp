@@ -69,7 +69,9 @@ Bf16Burst best_bf16_burst() {
 
 #else
 
-Bf16Burst best_bf16_burst() { return nullptr; }
+Bf16Burst best_bf16_burst() {
+  return nullptr;
+}
 
 #endif
 

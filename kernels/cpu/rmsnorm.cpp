@@ -39,13 +39,11 @@ HWY_INLINE void backward_row(T* grad_in, const T* grad_out, const T* in, float r
                              std::int64_t width) {
   const Float d;
   const FloatVector scale = hn::Set(d, rstd);
-  const auto gradient = [&](std::int64_t i, auto lanes) HWY_ATTR {
-    return hn::Mul(load(d, grad_out + i, lanes), load(d, weight + i, lanes));
-  };
+  const auto gradient = [&](std::int64_t i, auto lanes)
+                            HWY_ATTR { return hn::Mul(load(d, grad_out + i, lanes), load(d, weight + i, lanes)); };
   const auto normal = [&](std::int64_t i, auto lanes) HWY_ATTR { return hn::Mul(load(d, in + i, lanes), scale); };
-  const float sum = sum_vectors(width, [&](std::int64_t i, auto lanes) HWY_ATTR {
-    return hn::Mul(gradient(i, lanes), normal(i, lanes));
-  });
+  const float sum = sum_vectors(
+      width, [&](std::int64_t i, auto lanes) HWY_ATTR { return hn::Mul(gradient(i, lanes), normal(i, lanes)); });
   const FloatVector mean_gx = hn::Set(d, sum / static_cast<float>(width));
   for_vectors(0, width, [&](std::int64_t i, auto lanes) HWY_ATTR {
     store(d, hn::Mul(hn::NegMulAdd(normal(i, lanes), mean_gx, gradient(i, lanes)), scale), grad_in + i, lanes);
@@ -53,8 +51,8 @@ HWY_INLINE void backward_row(T* grad_in, const T* grad_out, const T* in, float r
 }
 
 template <class T>
-void forward(ThreadPool& pool, T* out, float* rstd, const T* in, const T* weight, std::int64_t rows,
-             std::int64_t width, float epsilon) {
+void forward(ThreadPool& pool, T* out, float* rstd, const T* in, const T* weight, std::int64_t rows, std::int64_t width,
+             float epsilon) {
   for_rows(pool, rows, width, [&](std::int64_t r) HWY_ATTR {
     forward_row(out + r * width, rstd + r, in + r * width, weight, width, epsilon);
   });
@@ -71,9 +69,8 @@ void backward(ThreadPool& pool, T* grad_in, float* grad_weight, const T* grad_ou
         const FloatVector x = hn::Mul(load(d, in + r * width + c, lanes), hn::Set(d, rstd[r]));
         total = hn::MulAdd(load(d, grad_out + r * width + c, lanes), x, total);
       },
-      [&](std::int64_t c, const FloatVector& total, auto lanes) HWY_ATTR {
-        store_gradient(grad_weight + c, total, accumulate, lanes);
-      });
+      [&](std::int64_t c, const FloatVector& total, auto lanes)
+          HWY_ATTR { store_gradient(grad_weight + c, total, accumulate, lanes); });
   for_rows(pool, rows, width, [&](std::int64_t r) HWY_ATTR {
     backward_row(grad_in + r * width, grad_out + r * width, in + r * width, rstd[r], weight, width);
   });
@@ -130,9 +127,9 @@ void rmsnorm_backward(ThreadPool& pool, T* grad_in, float* grad_weight, const T*
   }
 }
 
-#define KINTSUGI_INSTANTIATE(T)                                                                                        \
-  template void rmsnorm_forward(ThreadPool&, T*, float*, const T*, const T*, std::int64_t, std::int64_t, float);       \
-  template void rmsnorm_backward(ThreadPool&, T*, float*, const T*, const T*, const float*, const T*, std::int64_t,    \
+#define KINTSUGI_INSTANTIATE(T)                                                                                     \
+  template void rmsnorm_forward(ThreadPool&, T*, float*, const T*, const T*, std::int64_t, std::int64_t, float);    \
+  template void rmsnorm_backward(ThreadPool&, T*, float*, const T*, const T*, const float*, const T*, std::int64_t, \
                                  std::int64_t, bool)
 KINTSUGI_INSTANTIATE(float);
 KINTSUGI_INSTANTIATE(bf16);

@@ -14,7 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace kintsugi::kernels::cpu::HWY_NAMESPACE {
 
-HWY_INLINE FloatVector keep(Float, FloatVector v, Whole) { return v; }
+HWY_INLINE FloatVector keep(Float, FloatVector v, Whole) {
+  return v;
+}
 // Lanes that do not count become zero.
 HWY_INLINE FloatVector keep(Float d, FloatVector v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(d, part.n), v);

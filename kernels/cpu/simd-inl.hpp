@@ -18,7 +18,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Float = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<Float>;
 
-HWY_INLINE FloatVector load(Float d, const float* from) { return hn::LoadU(d, from); }
+HWY_INLINE FloatVector load(Float d, const float* from) {
+  return hn::LoadU(d, from);
+}
 
 HWY_INLINE FloatVector load(Float d, const bf16* from) {
   const hn::Rebind<std::uint16_t, Float> half;
@@ -27,7 +29,9 @@ HWY_INLINE FloatVector load(Float d, const bf16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, raw)));
 }
 
-HWY_INLINE void store(Float d, FloatVector v, float* to) { hn::StoreU(v, d, to); }
+HWY_INLINE void store(Float d, FloatVector v, float* to) {
+  hn::StoreU(v, d, to);
+}
 
 // Round to nearest even in integers, the same on every ISA (Highway 1.0's DemoteTo truncates). A NaN stays a NaN: its
 // payload is cut and the quiet bit set.
@@ -60,8 +64,12 @@ HWY_INLINE void store_first(Float d, FloatVector v, T* to, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) to[i] = lanes[i];
 }
 
-HWY_INLINE float load_one(const float* from) { return *from; }
-HWY_INLINE float load_one(const bf16* from) { return hn::GetLane(load_first(Float{}, from, 1)); }
+HWY_INLINE float load_one(const float* from) {
+  return *from;
+}
+HWY_INLINE float load_one(const bf16* from) {
+  return hn::GetLane(load_first(Float{}, from, 1));
+}
 
 // How many lanes of a vector count: a loop's body is written once and compiled for whole vectors and for the rest.
 struct Whole {};
@@ -70,13 +78,21 @@ struct Part {
 };
 
 template <class T>
-HWY_INLINE FloatVector load(Float d, const T* from, Whole) { return load(d, from); }
+HWY_INLINE FloatVector load(Float d, const T* from, Whole) {
+  return load(d, from);
+}
 template <class T>
-HWY_INLINE FloatVector load(Float d, const T* from, Part part) { return load_first(d, from, part.n); }
+HWY_INLINE FloatVector load(Float d, const T* from, Part part) {
+  return load_first(d, from, part.n);
+}
 template <class T>
-HWY_INLINE void store(Float d, FloatVector v, T* to, Whole) { store(d, v, to); }
+HWY_INLINE void store(Float d, FloatVector v, T* to, Whole) {
+  store(d, v, to);
+}
 template <class T>
-HWY_INLINE void store(Float d, FloatVector v, T* to, Part part) { store_first(d, v, to, part.n); }
+HWY_INLINE void store(Float d, FloatVector v, T* to, Part part) {
+  store_first(d, v, to, part.n);
+}
 
 // body(i, Whole or Part) for every vector of [begin, end). Lambdas given here carry HWY_ATTR.
 template <class Body>

@@ -40,10 +40,10 @@ class ThreadPool {
 
   std::mutex mutex_;
   std::condition_variable work_ready_, all_left_;
-  Job job_;                   // call == nullptr: nothing to do
-  std::int64_t pieces_ = 0;   // of job_
+  Job job_;                  // call == nullptr: nothing to do
+  std::int64_t pieces_ = 0;  // of job_
   std::uint64_t job_number_ = 0;
-  int inside_ = 0;            // helpers working on job_
+  int inside_ = 0;  // helpers working on job_
   bool stopping_ = false;
   std::atomic<std::int64_t> next_piece_{0};
   std::vector<std::thread> helpers_;

@@ -105,7 +105,8 @@ class FakeDevice final : public Device {
   }
 
   View host_visible(std::span<const std::byte> bytes, DType dtype) override {
-    return {{reinterpret_cast<std::uintptr_t>(bytes.data())}, dtype,
+    return {{reinterpret_cast<std::uintptr_t>(bytes.data())},
+            dtype,
             static_cast<std::int64_t>(bytes.size() / size_of(dtype))};
   }
   std::byte* host_address(const View& view) override {
@@ -118,8 +119,7 @@ class FakeDevice final : public Device {
     const std::size_t at_least_one = std::max<std::size_t>(bytes, 1);
     KINTSUGI_TRY_ASSIGN(cpu::Mapping device, cpu::map_memfd(memfd, offset_bytes, at_least_one, cpu::Access::none));
     KINTSUGI_TRY_ASSIGN(cpu::Mapping executor, cpu::map_memfd(memfd, offset_bytes, at_least_one, access));
-    return std::unique_ptr<Buffer>(
-        std::make_unique<FakeBuffer>(pages_, std::move(device), std::move(executor), bytes));
+    return std::unique_ptr<Buffer>(std::make_unique<FakeBuffer>(pages_, std::move(device), std::move(executor), bytes));
   }
 
   DeviceTraits traits_;
@@ -131,6 +131,8 @@ class FakeDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_fake_device(FakeOptions options) { return std::make_unique<FakeDevice>(options); }
+std::unique_ptr<Device> make_fake_device(FakeOptions options) {
+  return std::make_unique<FakeDevice>(options);
+}
 
 }  // namespace kintsugi::kernels::fake
