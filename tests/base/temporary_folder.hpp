@@ -4,7 +4,10 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/assert.hpp"
 
@@ -24,8 +27,19 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string file(std::string_view name) const { return (path_ / name).string(); }
   std::filesystem::path path() const { return path_; }
+  // Makes the folders above it, too. Returns its path.
+  std::string write(std::string_view name, std::string_view bytes) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << bytes;
+    return file.string();
+  }
+  template <class T>
+  std::string write_values(std::string_view name, const std::vector<T>& values) const {
+    return write(name, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+  }
 
  private:
   std::filesystem::path path_;

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "tests/engine/data/temporary_directory.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -62,7 +62,7 @@ class BatchReaderTest : public testing::Test {
     auto file = TokenFile::open(dir_.write_values("tokens", values), TokenFormat::uint16).value();
     return BatchReader::make(std::move(file), batch, 3, 65536).value();
   }
-  TemporaryDirectory dir_;
+  TemporaryFolder dir_;
 };
 
 TEST_F(BatchReaderTest, targets_are_the_tokens_that_follow) {

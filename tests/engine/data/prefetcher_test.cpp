@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/event.hpp"
-#include "tests/engine/data/temporary_directory.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -32,7 +32,7 @@ class FakeSource final : public MicrobatchSource {
 };
 
 TEST(Prefetcher, prefetched_microbatches_equal_those_read_directly) {
-  const TemporaryDirectory dir;
+  const TemporaryFolder dir;
   std::vector<std::uint16_t> values(5000);
   std::iota(values.begin(), values.end(), std::uint16_t{0});
   const BatchConfig batch{.sequences = 12, .microbatch = 2, .lanes = 3, .length = 16};

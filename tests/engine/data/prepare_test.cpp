@@ -9,7 +9,7 @@
 #include "base/file.hpp"
 #include "engine/data/inspect.hpp"
 #include "engine/data/token_file.hpp"
-#include "tests/engine/data/temporary_directory.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -30,8 +30,8 @@ class PrepareTest : public testing::Test {
     for (const std::uint32_t token : tokens) shown += token == 0 ? '|' : static_cast<char>(token);
     return shown;
   }
-  TemporaryDirectory dir_;
-  std::string out_ = dir_.path("out.bin");
+  TemporaryFolder dir_;
+  std::string out_ = dir_.file("out.bin");
 };
 
 TEST_F(PrepareTest, a_tree_is_read_in_the_order_of_its_paths) {
@@ -39,7 +39,7 @@ TEST_F(PrepareTest, a_tree_is_read_in_the_order_of_its_paths) {
   dir_.write("t/a/z", "zed");
   dir_.write("t/a.txt", "ay");
   dir_.write("t/a-b/x", "ex");
-  const auto done = run({dir_.path("t")});
+  const auto done = run({dir_.file("t")});
   ASSERT_TRUE(done.ok()) << done.error().message;
   EXPECT_EQ(text(), "ex|ay|zed|bee");  // "a-b/x" < "a.txt" < "a/z" < "b.txt"
   EXPECT_EQ(done->documents, 4u);
@@ -56,7 +56,7 @@ TEST_F(PrepareTest, binary_files_are_left_out_whole_and_counted) {
   // The NUL comes after the first chunk: what was written of the file is taken back.
   dir_.write("t/b", std::string(3'000'000, 'x') + std::string(1, '\0') + "y");
   dir_.write("t/c", "more");
-  const auto done = run({dir_.path("t")});
+  const auto done = run({dir_.file("t")});
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(text(), "text|more");
   EXPECT_EQ(done->skipped_binary, 1u);
@@ -67,10 +67,10 @@ TEST_F(PrepareTest, links_hidden_entries_empty_files_and_pipes_are_passed_over) 
   dir_.write("t/a", "text");
   dir_.write("t/.git/config", "hidden");
   dir_.write("t/empty", "");
-  ASSERT_EQ(::symlink(".", dir_.path("t/loop").c_str()), 0);
-  ASSERT_EQ(::symlink("a", dir_.path("t/link").c_str()), 0);
-  ASSERT_EQ(::mkfifo(dir_.path("t/pipe").c_str(), 0600), 0);
-  const auto done = run({dir_.path("t")});
+  ASSERT_EQ(::symlink(".", dir_.file("t/loop").c_str()), 0);
+  ASSERT_EQ(::symlink("a", dir_.file("t/link").c_str()), 0);
+  ASSERT_EQ(::mkfifo(dir_.file("t/pipe").c_str(), 0600), 0);
+  const auto done = run({dir_.file("t")});
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(text(), "text");
   EXPECT_EQ(done->skipped_other, 5u);
@@ -80,7 +80,7 @@ TEST_F(PrepareTest, unreadable_files_are_counted_and_the_first_is_named) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
   dir_.write("t/a", "text");
   ::chmod(dir_.write("t/b", "secret").c_str(), 0);
-  const auto done = run({dir_.path("t")});
+  const auto done = run({dir_.file("t")});
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(done->skipped_unreadable, 1u);
   EXPECT_THAT(done->summary(), HasSubstr("t/b: Permission denied"));
@@ -90,7 +90,7 @@ TEST_F(PrepareTest, the_byte_limit_counts_separators_and_cuts_the_last_document)
   dir_.write("t/a", "abc");
   dir_.write("t/b", "defg");
   dir_.write("t/c", "never");
-  const auto done = run({dir_.path("t")}, 6);
+  const auto done = run({dir_.file("t")}, 6);
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(text(), "abc|de");
   EXPECT_TRUE(done->capped);
@@ -99,11 +99,11 @@ TEST_F(PrepareTest, the_byte_limit_counts_separators_and_cuts_the_last_document)
 
 TEST_F(PrepareTest, nothing_to_write_leaves_an_older_file_and_no_temporary) {
   dir_.write("out.bin", "old!");
-  std::filesystem::create_directory(dir_.path("empty"));
-  const auto failed = run({dir_.path("empty")});
+  std::filesystem::create_directory(dir_.file("empty"));
+  const auto failed = run({dir_.file("empty")});
   ASSERT_FALSE(failed.ok());
   EXPECT_THAT(failed.error().message, HasSubstr("no text to prepare"));
-  EXPECT_THAT(run({dir_.path("missing")}).error().message, HasSubstr("no such file"));
+  EXPECT_THAT(run({dir_.file("missing")}).error().message, HasSubstr("no such file"));
   EXPECT_EQ(read_text_file(out_, 100).value(), "old!");
   const std::filesystem::directory_iterator files(std::filesystem::path(out_).parent_path());
   for (const auto& entry : files) EXPECT_THAT(entry.path().string(), testing::Not(HasSubstr(".tmp")));
@@ -113,7 +113,7 @@ TEST_F(PrepareTest, progress_is_reported_for_every_document) {
   dir_.write("t/a", "abc");
   dir_.write("t/b", "de");
   std::vector<std::uint64_t> tokens;
-  ASSERT_TRUE(prepare({.inputs = {dir_.path("t")},
+  ASSERT_TRUE(prepare({.inputs = {dir_.file("t")},
                        .output = out_,
                        .progress = [&](const PrepareStatistics& s) { tokens.push_back(s.tokens); }})
                   .ok());

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/philox.hpp"
-#include "tests/engine/data/temporary_directory.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -29,7 +29,7 @@ std::string why(const std::string& path, TokenFormat format) {
 }
 
 TEST(TokenFile, all_three_formats_give_the_same_tokens) {
-  const TemporaryDirectory dir;
+  const TemporaryFolder dir;
   const std::vector<std::uint16_t> narrow{5, 0, 65535, 7, 300};
   const std::vector<std::uint32_t> wide(narrow.begin(), narrow.end());
   const std::vector<std::pair<std::string, TokenFormat>> files{
@@ -47,7 +47,7 @@ TEST(TokenFile, all_three_formats_give_the_same_tokens) {
 }
 
 TEST(TokenFile, a_token_outside_the_vocabulary_is_refused_with_the_first_position) {
-  const TemporaryDirectory dir;
+  const TemporaryFolder dir;
   std::vector<std::uint32_t> tokens(1000, 99);
   tokens[400] = 4'000'000'000u;
   tokens[401] = 100;
@@ -63,26 +63,26 @@ TEST(TokenFile, a_token_outside_the_vocabulary_is_refused_with_the_first_positio
 }
 
 TEST(TokenFile, files_that_cannot_be_tokens_are_refused_with_the_reason) {
-  const TemporaryDirectory dir;
-  EXPECT_THAT(why(dir.path("missing"), TokenFormat::uint16), HasSubstr("No such file"));
-  EXPECT_THAT(why(dir.path(""), TokenFormat::uint16), HasSubstr("is a directory"));
+  const TemporaryFolder dir;
+  EXPECT_THAT(why(dir.file("missing"), TokenFormat::uint16), HasSubstr("No such file"));
+  EXPECT_THAT(why(dir.file(""), TokenFormat::uint16), HasSubstr("is a directory"));
   EXPECT_THAT(why(dir.write("empty", ""), TokenFormat::uint16), HasSubstr("is empty"));
   EXPECT_THAT(why(dir.write("odd", "abc"), TokenFormat::uint16), HasSubstr("no whole number of uint16 tokens"));
   EXPECT_THAT(why(dir.write("odd", "abcdef"), TokenFormat::uint32), HasSubstr("no whole number of uint32 tokens"));
-  ASSERT_EQ(::mkfifo(dir.path("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(why(dir.path("fifo"), TokenFormat::uint16), HasSubstr("not a regular file"));
+  ASSERT_EQ(::mkfifo(dir.file("fifo").c_str(), 0600), 0);
+  EXPECT_THAT(why(dir.file("fifo"), TokenFormat::uint16), HasSubstr("not a regular file"));
 }
 
 TEST(TokenFile, a_file_without_permission_is_refused) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
-  const TemporaryDirectory dir;
+  const TemporaryFolder dir;
   const std::string path = dir.write("secret", "ab");
   ::chmod(path.c_str(), 0);
   EXPECT_THAT(why(path, TokenFormat::uint16), HasSubstr("Permission denied"));
 }
 
 TEST(TokenFile, a_damaged_llmc_header_is_refused_with_the_reason) {
-  const TemporaryDirectory dir;
+  const TemporaryFolder dir;
   const std::vector<std::uint16_t> two{1, 2};
   const auto why_header = [&](std::int32_t magic, std::int32_t version, std::int32_t count) {
     return why(dir.write("t", llmc_file(magic, version, count, two)), TokenFormat::llmc);

@@ -11,7 +11,7 @@
 #include "base/file.hpp"
 #include "base/philox.hpp"
 #include "engine/state/save.hpp"
-#include "tests/engine/data/temporary_directory.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -78,8 +78,8 @@ class SavedStateTest : public testing::Test {
 
   const std::vector<Shard> shards_{
       {ShardId{0}, GroupId{0}, 0, 4096}, {ShardId{1}, GroupId{0}, 4096, 17}, {ShardId{2}, GroupId{1}, 0, 5}};
-  const TemporaryDirectory temporary_;
-  const std::string dir_ = temporary_.path("save");
+  const TemporaryFolder temporary_;
+  const std::string dir_ = temporary_.file("save");
 };
 
 std::string slurp(const std::string& path) {
@@ -173,8 +173,8 @@ TEST_F(SavedStateTest, a_folder_that_is_no_save_is_never_touched) {
 }
 
 TEST_F(SavedStateTest, a_link_to_a_save_stays_a_link) {
-  fs::create_directory(temporary_.path("real"));
-  fs::create_directory_symlink(temporary_.path("real"), dir_);
+  fs::create_directory(temporary_.file("real"));
+  fs::create_directory_symlink(temporary_.file("real"), dir_);
   save(5);
   save(6);
   EXPECT_TRUE(fs::is_symlink(dir_));
@@ -219,9 +219,9 @@ TEST_F(SavedStateTest, missing_files_are_named) {
 
 TEST_F(SavedStateTest, a_cut_shard_file_and_one_of_another_save_are_found) {
   save(4);
-  fs::copy(shard_file(dir_, ShardId{0}), temporary_.path("older"));
+  fs::copy(shard_file(dir_, ShardId{0}), temporary_.file("older"));
   save(5);
-  fs::copy(temporary_.path("older"), shard_file(dir_, ShardId{0}), fs::copy_options::overwrite_existing);
+  fs::copy(temporary_.file("older"), shard_file(dir_, ShardId{0}), fs::copy_options::overwrite_existing);
   EXPECT_THAT(verdict(), HasSubstr("is of step 4, shard 0: not what the manifest lists"));
   fs::resize_file(shard_file(dir_, ShardId{0}), 5000);
   EXPECT_THAT(verdict(), HasSubstr("has 5000 bytes, not 53248"));
