@@ -8,6 +8,7 @@
 
 #include "engine/model/initialise.hpp"
 #include "engine/model/presets.hpp"
+#include "tests/base/temporary_folder.hpp"
 
 namespace kintsugi {
 namespace {
@@ -31,13 +32,7 @@ ModelConfig small(ModelFamily family, bool tied) {
 
 class HuggingFace : public testing::Test {
  protected:
-  HuggingFace() : folder_(std::filesystem::path(testing::TempDir()) / "kintsugi_hugging_face") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~HuggingFace() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.file(name); }
   void write_config(const ModelConfig& model) const {
     std::ofstream(path("config.json")) << hugging_face_config(model, Precision::float32);
   }
@@ -61,7 +56,7 @@ class HuggingFace : public testing::Test {
     std::ofstream(path(name), std::ios::binary) << bytes;
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(HuggingFace, a_configuration_survives_the_way_out_and_back) {
@@ -83,7 +78,7 @@ TEST_F(HuggingFace, a_directory_reads_back_parameter_by_parameter) {
       const ModelConfig config = small(family, tied);
       write_config(config);
       write_weights("model.safetensors", ModelLayout(config));
-      const Result<HuggingFaceModel> model = load_hugging_face(folder_.string());
+      const Result<HuggingFaceModel> model = load_hugging_face(folder_.path().string());
       ASSERT_TRUE(model.ok()) << model.error().message;
       EXPECT_EQ(model->config(), config);
       for (std::size_t i = 0; i < model->layout().parameters().size(); ++i) {
@@ -100,7 +95,7 @@ TEST_F(HuggingFace, the_published_gpt2_names_without_prefix_are_known) {
   write_config(config);
   write_weights("model.safetensors", ModelLayout(config));
   rename_in_header("model.safetensors", "\"transformer.", "            \"");
-  const Result<HuggingFaceModel> model = load_hugging_face(folder_.string());
+  const Result<HuggingFaceModel> model = load_hugging_face(folder_.path().string());
   EXPECT_TRUE(model.ok()) << model.error().message;
 }
 
@@ -112,26 +107,26 @@ TEST_F(HuggingFace, several_files_are_found_through_their_index) {
   rename_in_header("model-00001-of-00002.safetensors", "\"lm_head.weight\"", "\"xx_head.weight\"");
   std::ofstream(path("model.safetensors.index.json"))
       << R"({"weight_map":{"a":"model-00001-of-00002.safetensors","lm_head.weight":"model-00002-of-00002.safetensors"}})";
-  const Result<HuggingFaceModel> model = load_hugging_face(folder_.string());
+  const Result<HuggingFaceModel> model = load_hugging_face(folder_.path().string());
   ASSERT_TRUE(model.ok()) << model.error().message;
   std::ofstream(path("model.safetensors.index.json")) << R"({"weight_map":{"a":"../x.safetensors"}})";
-  EXPECT_THAT(load_hugging_face(folder_.string()).error().message, HasSubstr("outside its directory"));
+  EXPECT_THAT(load_hugging_face(folder_.path().string()).error().message, HasSubstr("outside its directory"));
 }
 
 TEST_F(HuggingFace, what_is_missing_or_of_another_shape_is_named) {
   const ModelConfig config = small(ModelFamily::gpt2, true);
-  EXPECT_THAT(load_hugging_face(folder_.string()).error().message, HasSubstr("config.json"));
+  EXPECT_THAT(load_hugging_face(folder_.path().string()).error().message, HasSubstr("config.json"));
   write_config(config);
-  EXPECT_THAT(load_hugging_face(folder_.string()).error().message, HasSubstr("model.safetensors.index.json"));
+  EXPECT_THAT(load_hugging_face(folder_.path().string()).error().message, HasSubstr("model.safetensors.index.json"));
   ModelConfig wider = config;
   wider.vocabulary = 51;
   write_weights("model.safetensors", ModelLayout(wider));
-  EXPECT_THAT(load_hugging_face(folder_.string()).error().message,
+  EXPECT_THAT(load_hugging_face(folder_.path().string()).error().message,
               HasSubstr("transformer.wte.weight: has the shape (51, 32), and config.json asks for (50, 32)"));
   ModelConfig shallower = config;
   shallower.layers = 1;
   write_weights("model.safetensors", ModelLayout(shallower));
-  EXPECT_THAT(load_hugging_face(folder_.string()).error().message,
+  EXPECT_THAT(load_hugging_face(folder_.path().string()).error().message,
               HasSubstr("no tensor 'transformer.h.1.ln_1.weight'"));
 }
 
