@@ -25,12 +25,14 @@ std::string status_json(const Membership& members, const std::map<NodeId, std::s
   }
   for (const JobView& j : jobs) {
     Json ranks = Json::array();
-    for (std::size_t r = 0; r < j.ranks.size(); ++r) {
-      ranks.push_back({{"rank", r}, {"node", j.ranks[r].node.value}, {"pid", j.ranks[r].pid}});
+    for (const JobView::Rank& r : j.ranks) {
+      ranks.push_back({{"rank", r.rank.value}, {"node", r.node.value}, {"pid", r.pid}});
     }
     out["jobs"].push_back({{"job", j.job.value},
                            {"name", j.name},
                            {"phase", j.phase},
+                           {"generation", to_string(j.generation)},
+                           {"incidents", j.incidents},
                            {"step", j.step},
                            {"steps", j.steps},
                            {"loss", std::isfinite(j.loss) ? Json(j.loss) : Json(nullptr)},

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "actors/cluster_status.hpp"
+#include "actors/injection.hpp"
 #include "actors/job_supervisor.hpp"
 #include "actors/system.hpp"
 
@@ -114,6 +115,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
   static std::optional<JobId> job_of(schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::RANK_UP: return JobId{m.getRankUp().getJob()};
+      case schemas::Message::RANK_REPORT: return JobId{m.getRankReport().getJob()};
+      case schemas::Message::NODE_REPORT: return JobId{m.getNodeReport().getJob()};
       case schemas::Message::PREPARED: return JobId{m.getPrepared().getJob()};
       case schemas::Message::STEP_DONE: return JobId{m.getStepDone().getJob()};
       case schemas::Message::FINISHED: return JobId{m.getFinished().getJob()};
@@ -159,7 +162,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       } else if (const auto* offer = std::get_if<member_effect::Offer>(&e)) {
         const NodeInfo& info = members_.find(offer->node)->info;
         send(jobs_.at(offer->job).supervisor,
-             NodeOffered{offer->node, member_name(offer->node, info), info.slots, info.cores});
+             NodeOffered{offer->node, member_name(offer->node, info), info.slots, info.cores, label(info, "rack")});
       } else if (const auto* lost = std::get_if<member_effect::Lost>(&e)) {
         send(jobs_.at(lost->job).supervisor, NodeGone{lost->node, lost->why});
       }
@@ -200,6 +203,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
+      case schemas::Message::INJECT: return inject(link, m.getInject());
       case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
       default: return link->close("a message that no client sends");
     }
@@ -263,8 +267,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (job.follower) {
       answer(job.follower, [&](schemas::Message::Builder b) { b.initAccepted().setJob(m.job.value); });
     }
-    job.supervisor = spawn_job_supervisor(system(), {m.job, Generation{parts_.epoch, 1}, *m.outcome, parts_.version,
-                                                     parts_.clock, parts_.logger.with_component("job"), this});
+    job.supervisor = spawn_job_supervisor(system(), {m.job, parts_.epoch, *m.outcome, parts_.version, parts_.clock,
+                                                     parts_.logger.with_component("job"), this});
     carry_out(members_.step(member_event::JobWants{m.job}));
   }
 
@@ -285,6 +289,33 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
     cancel(job->second, {"it was cancelled", 130});
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
+  }
+
+  void inject(const std::shared_ptr<Link>& link, schemas::Inject::Reader in) {
+    const auto target = in.getTarget();
+    if (target.isSupervisor()) {
+      ::raise(signal_of(in.getFault()));
+      return;
+    }
+    const std::optional<NodeId> node = target.isNode() ? NodeId{target.getNode()} : node_of_rank({target.getRank()});
+    const auto at = node ? node_links_.find(*node) : node_links_.end();
+    if (at == node_links_.end()) {
+      return refuse(link, {ErrorAction::refuse, fmt::format("there is no {} {}; `kintsugi status` shows what runs",
+                                                            target.isNode() ? "node" : "rank",
+                                                            target.isNode() ? target.getNode() : target.getRank())});
+    }
+    parts_.logger.warning("a fault is injected", {{"node", node->value}, {"fault", std::int64_t(in.getFault())}});
+    static_cast<void>(push(at->second, make_frame([&](schemas::Message::Builder m) { m.setInject(in); })));
+    answer(link, [&](schemas::Message::Builder m) { m.initAccepted(); });
+  }
+
+  std::optional<NodeId> node_of_rank(RankId rank) const {
+    for (const auto& [id, job] : jobs_) {
+      for (const JobView::Rank& r : job.view.ranks) {
+        if (r.rank == rank) return r.node;
+      }
+    }
+    return std::nullopt;
   }
 
   void to_follower(const ToFollower& m) {

@@ -26,7 +26,8 @@ Result<void> check_data(const JobConfig& job) {
 // A rank for every cell at most; the planner's own words where there are more.
 Result<void> check_ranks(const JobConfig& job, std::uint32_t ranks) {
   if (ranks == 0) return {};
-  const PlanRequest request{{}, {}, {}, std::vector<NodeId>(ranks)};
+  PlanRequest request;
+  for (std::uint32_t r = 0; r < ranks; ++r) request.members.push_back({{r}, {}});
   if (const Result<Plan> plan = make_plan(request, job, ModelLayout(job.model)); !plan) return plan.error();
   return {};
 }

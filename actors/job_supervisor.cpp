@@ -11,6 +11,7 @@
 #include "actors/checkpoint_coordinator.hpp"
 #include "actors/report.hpp"
 #include "engine/control/job_machine.hpp"
+#include "engine/control/recovery_codec.hpp"
 #include "engine/plan/cost.hpp"
 #include "engine/plan/plan_codec.hpp"
 
@@ -41,7 +42,7 @@ JobRequest make_request(const JobParts& parts) {
   const AdmittedJob& a = parts.admitted;
   return {parts.job,
           a.lineage,
-          parts.generation,
+          parts.epoch,
           a.config,
           a.submission.ranks,
           a.submission.nodes,
@@ -55,7 +56,7 @@ class JobSupervisor final : public caf::event_based_actor {
       : caf::event_based_actor(config),
         parts_(std::move(*parts)),
         machine_(make_request(parts_)),
-        report_(parts_.admitted),
+        report_(parts_.admitted, parts_.clock->now()),
         phase_began_(parts_.clock->now()) {}
 
   const char* name() const override { return "job supervisor"; }
@@ -65,9 +66,10 @@ class JobSupervisor final : public caf::event_based_actor {
     return {
         [this](const NodeOffered& m) {
           nodes_[m.node] = m;
-          feed(job_event::NodeReady{m.node, m.name, m.slots});
+          feed(job_event::NodeReady{m.node, m.name, m.slots, m.rack});
         },
         [this](const NodeGone& m) {
+          nodes_.erase(m.node);
           feed(job_event::NodeLost{m.node, m.why});
         },
         [this](const NodeFrame& m) { on_frame(m); },
@@ -93,13 +95,15 @@ class JobSupervisor final : public caf::event_based_actor {
 
   // A frame from a proven node that cannot be read is a bug of that node, not an attack: it ends the job.
   void on_frame(const NodeFrame& m) {
-    const Result<void> read = guarded([&] { dispatch(m.message.get()); });
+    const Result<void> read = guarded([&] { dispatch(m.node, m.message.get()); });
     if (!read) feed(job_event::NodeLost{m.node, read.error().message});
   }
 
-  void dispatch(schemas::Message::Reader m) {
+  void dispatch(NodeId node, schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::RANK_UP: return on_rank_up(m.getRankUp());
+      case schemas::Message::RANK_REPORT: return on_rank_report(node, m.getRankReport());
+      case schemas::Message::NODE_REPORT: return on_node_report(node, m.getNodeReport());
       case schemas::Message::PREPARED: {
         const auto p = m.getPrepared();
         return feed(job_event::RankPrepared{
@@ -111,13 +115,17 @@ class JobSupervisor final : public caf::event_based_actor {
       case schemas::Message::FINISHED: {
         const RankAccount account = read_account(m.getFinished());
         report_.rank_finished(account);
-        return feed(job_event::RankFinished{account.rank, {m.getFinished().getStep()}, account.final_digest});
+        return feed(job_event::RankFinished{account.rank,
+                                            read_generation(m.getFinished().getGeneration()),
+                                            {m.getFinished().getStep()},
+                                            account.final_digest});
       }
       case schemas::Message::SAVED: return on_saved(m.getSaved());
       case schemas::Message::FAILED: {
         const auto f = m.getFailed();
-        return feed(
-            job_event::RankFailed{{f.getRank()}, {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}});
+        return feed(job_event::RankFailed{{f.getRank()},
+                                          read_generation(f.getGeneration()),
+                                          {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}});
       }
       case schemas::Message::RANK_DOWN: {
         const auto d = m.getRankDown();
@@ -128,17 +136,27 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void on_rank_up(schemas::RankUp::Reader in) {
-    if (in.getRank() >= rank_nodes_.size()) return;
-    Peer& peer = peers_[{in.getRank()}];
-    peer.pid = in.getPid();
-    peer.ucx_address.assign(in.getUcxAddress().begin(), in.getUcxAddress().end());
+    peers_[{in.getRank()}].pid = in.getPid();
     kernel_variant_ = in.getKernelVariant().cStr();
     feed(job_event::RankUp{{in.getRank()}, kernel_variant_});
   }
 
+  void on_rank_report(NodeId node, schemas::RankReport::Reader in) {
+    RankReport report = read_holding(in.getHolding(), node, true);
+    peers_[report.rank].ucx_address.assign(in.getUcxAddress().begin(), in.getUcxAddress().end());
+    for (const auto record : in.getRecords()) missed_.try_emplace({record.getStep()}, read_record(record));
+    feed(job_event::RankReported{read_generation(in.getGeneration()), std::move(report)});
+  }
+
+  void on_node_report(NodeId node, schemas::NodeReport::Reader in) {
+    std::vector<RankReport> left_behind;
+    for (const auto holding : in.getLeftBehind()) left_behind.push_back(read_holding(holding, node, false));
+    feed(job_event::NodeReported{node, read_generation(in.getGeneration()), std::move(left_behind)});
+  }
+
   void on_saved(schemas::Saved::Reader in) {
     for (const auto s : in.getShards()) saved_[{s.getShard()}] = read_digest(s.getDigest());
-    feed(job_event::RankSaved{{in.getRank()}});
+    feed(job_event::RankSaved{{in.getRank()}, read_generation(in.getGeneration())});
   }
 
   void on_save_begun(const Result<std::string>& staging) {
@@ -174,25 +192,66 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void carry_out(const job_effect::StartRanks& e) {
-    rank_nodes_ = e.rank_nodes;
-    const Submission& s = parts_.admitted.submission;
-    for (const NodeId node : used_nodes()) {
-      std::vector<std::uint32_t> ranks;
-      for (std::uint32_t r = 0; r < rank_nodes_.size(); ++r) {
-        if (rank_nodes_[r] == node) ranks.push_back(r);
-      }
-      const auto count = static_cast<std::uint32_t>(ranks.size());
+    std::map<NodeId, std::vector<RankId>> by_node;
+    for (const PlanRank& r : e.ranks) by_node[r.node].push_back(r.rank);
+    for (const auto& [node, ranks] : by_node) {
       to_node(node, [&](schemas::Message::Builder m) {
         auto start = m.initStartRanks();
         start.setJob(parts_.job.value);
-        auto list = start.initRanks(count);
-        for (unsigned i = 0; i < count; ++i) list.set(i, ranks[i]);
-        start.setThreads(s.threads != 0 ? s.threads : std::max(1U, nodes_[node].cores / count));
-        start.setUcxOnly(s.ucx_only);
-        start.setLineage(parts_.admitted.lineage.value);
-        write_generation(parts_.generation, start.initGeneration());
+        auto list = start.initRanks(static_cast<unsigned>(ranks.size()));
+        for (unsigned i = 0; i < list.size(); ++i) list.set(i, ranks[i].value);
+        start.setThreads(threads_on(node, static_cast<std::uint32_t>(ranks.size())));
+        start.setUcxOnly(parts_.admitted.submission.ucx_only);
       });
     }
+  }
+
+  // Of each rank there; the same for those that come later.
+  std::uint32_t threads_on(NodeId node, std::uint32_t ranks) {
+    if (parts_.admitted.submission.threads != 0) return parts_.admitted.submission.threads;
+    const auto [at, first] = threads_.try_emplace(node, std::max(1U, nodes_[node].cores / ranks));
+    return at->second;
+  }
+
+  void carry_out(const job_effect::Fence& e) {
+    parts_.logger.info("fencing", {{"job", parts_.job.value}, {"generation", to_string(e.generation)}, {"why", e.why}});
+    phase_began_ = parts_.clock->now();
+    to_nodes([&](schemas::Message::Builder m) {
+      auto fence = m.initFence();
+      fence.setJob(parts_.job.value);
+      fence.setLineage(parts_.admitted.lineage.value);
+      write_generation(e.generation, fence.initGeneration());
+      fence.setWhy(e.why);
+      fence.setKnownStep(last_record_ ? last_record_->step.value : parts_.admitted.first.value);
+    });
+  }
+
+  void carry_out(const job_effect::Intend& e) {
+    to_nodes([&](schemas::Message::Builder m) {
+      auto intend = m.initIntend();
+      intend.setJob(parts_.job.value);
+      write_generation(e.generation, intend.initGeneration());
+    });
+  }
+
+  void carry_out(const job_effect::KillRank& e) {
+    to_nodes([&](schemas::Message::Builder m) {
+      auto kill = m.initKillRank();
+      kill.setJob(parts_.job.value);
+      kill.setRank(e.rank.value);
+      kill.setWhy(e.why);
+    });
+  }
+
+  void carry_out(const job_effect::Incident& e) {
+    const IncidentReport& i = e.report;
+    report_.incident(i);
+    ++incidents_;
+    parts_.logger.warning("an incident is over", {{"job", parts_.job.value},
+                                                  {"kind", i.kind},
+                                                  {"target", i.target},
+                                                  {"why", i.why},
+                                                  {"generation", to_string(i.generation)}});
   }
 
   void carry_out(const job_effect::Prepare& e) {
@@ -204,10 +263,11 @@ class JobSupervisor final : public caf::event_based_actor {
       prepare.setJobFile(job_file);
       write_plan(e.plan, prepare.initPlan());
       auto addresses = prepare.initUcxAddresses(e.plan.rank_count());
-      for (std::uint32_t r = 0; r < e.plan.rank_count(); ++r) {
-        const auto& bytes = peers_[{r}].ucx_address;
-        addresses.set(r, {bytes.data(), bytes.size()});
+      for (unsigned i = 0; i < addresses.size(); ++i) {
+        const auto& bytes = peers_[e.plan.ranks[i].rank].ucx_address;
+        addresses.set(i, {bytes.data(), bytes.size()});
       }
+      if (e.transition) write_transition(*e.transition, prepare.initTransition());
       prepare.setSteps(last_step());
       prepare.setResumeDirectory(parts_.admitted.submission.resume_directory);
       prepare.setStepBudgetMs(static_cast<std::uint64_t>(step_budget(parts_.admitted.config).ms()));
@@ -216,7 +276,8 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void carry_out(const job_effect::Resume& e) {
-    lose("startup");
+    lose(trained_ ? "recovery" : "startup");
+    trained_ = true;
     to_nodes([&](schemas::Message::Builder m) {
       auto resume = m.initResume();
       resume.setJob(parts_.job.value);
@@ -224,7 +285,11 @@ class JobSupervisor final : public caf::event_based_actor {
     });
   }
 
+  // Of steps that became final while their root's words did not get here, members gave the records when they were fenced.
   void carry_out(const job_effect::Report& e) {
+    for (auto at = missed_.begin(); at != missed_.end() && at->first < e.record.step; at = missed_.erase(at)) {
+      if (!last_record_ || at->first > last_record_->step) report_.step_final(at->second, 0);
+    }
     report_.step_final(e.record, step_seconds_);
     last_record_ = e.record;
     phase_began_ = parts_.clock->now();
@@ -239,7 +304,7 @@ class JobSupervisor final : public caf::event_based_actor {
       p.setGradientNorm(e.record.gradient_norm);
       p.setLearningRate(e.record.learning_rate);
       p.setTokensPerSecond(tokens_per_second_);
-      p.setRanks(static_cast<std::uint32_t>(rank_nodes_.size()));
+      p.setRanks(machine_.plan() ? machine_.plan()->rank_count() : 0);
     });
   }
 
@@ -307,28 +372,24 @@ class JobSupervisor final : public caf::event_based_actor {
   std::uint64_t last_step() const { return static_cast<std::uint64_t>(parts_.admitted.config.steps); }
 
   JobView view() const {
-    JobView v{parts_.job,
-              parts_.admitted.config.name,
-              to_string(machine_.phase()),
-              "",
-              machine_.final_step().value,
-              last_step(),
-              last_record_ ? last_record_->loss : 0,
-              tokens_per_second_,
-              {}};
-    if (machine_.plan()) v.reason = machine_.plan()->reason;
-    for (std::uint32_t r = 0; r < rank_nodes_.size(); ++r) {
-      const auto peer = peers_.find({r});
-      v.ranks.push_back({rank_nodes_[r], peer == peers_.end() ? 0 : peer->second.pid});
+    JobView v;
+    v.job = parts_.job;
+    v.name = parts_.admitted.config.name;
+    v.phase = to_string(machine_.phase());
+    v.incidents = incidents_;
+    v.step = machine_.final_step().value;
+    v.steps = last_step();
+    v.loss = last_record_ ? last_record_->loss : 0;
+    v.tokens_per_second = tokens_per_second_;
+    if (const auto& plan = machine_.plan()) {
+      v.reason = plan->reason;
+      v.generation = plan->generation;
+      for (const PlanRank& r : plan->ranks) {
+        const auto peer = peers_.find(r.rank);
+        v.ranks.push_back({r.rank, r.node, peer == peers_.end() ? 0 : peer->second.pid});
+      }
     }
     return v;
-  }
-
-  std::vector<NodeId> used_nodes() const {
-    std::vector<NodeId> nodes(rank_nodes_);
-    std::sort(nodes.begin(), nodes.end());
-    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-    return nodes;
   }
 
   template <class Fill>
@@ -337,7 +398,7 @@ class JobSupervisor final : public caf::event_based_actor {
   }
   template <class Fill>
   void to_nodes(Fill fill) {
-    for (const NodeId node : used_nodes()) to_node(node, fill);
+    for (const auto& [node, offered] : nodes_) to_node(node, fill);
   }
   template <class Fill>
   void to_follower(Fill fill) {
@@ -354,12 +415,15 @@ class JobSupervisor final : public caf::event_based_actor {
   Report report_;
   Instant phase_began_;
   std::map<NodeId, NodeOffered> nodes_;
-  std::vector<NodeId> rank_nodes_;  // by rank, once started
+  std::map<NodeId, std::uint32_t> threads_;  // of each rank there
   std::map<RankId, Peer> peers_;
   std::map<ShardId, Digest> saved_;
+  std::map<Step, DecisionRecord> missed_;  // reported, not known to the machine yet
   std::string kernel_variant_, last_note_;
   std::optional<DecisionRecord> last_record_;
   double step_seconds_ = 0, tokens_per_second_ = 0;
+  std::uint64_t incidents_ = 0;
+  bool trained_ = false;
   caf::actor coordinator_;
   std::shared_ptr<std::atomic<bool>> save_cancelled_ = std::make_shared<std::atomic<bool>>(false);
 };

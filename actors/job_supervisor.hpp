@@ -24,6 +24,7 @@ struct NodeOffered {  // its slots are leased to this job
   std::string name;
   std::uint32_t slots = 0;
   std::uint32_t cores = 0;
+  std::string rack;  // label; empty: none
 };
 struct NodeGone {
   NodeId node;
@@ -50,11 +51,14 @@ struct ToFollower {
 // What `status` shows; sent at each change.
 struct JobView {
   struct Rank {
+    RankId rank;
     NodeId node;
     std::uint32_t pid = 0;
   };
   JobId job;
   std::string name, phase, reason;  // reason: of the plan
+  Generation generation;
+  std::uint64_t incidents = 0;
   std::uint64_t step = 0, steps = 0;
   double loss = 0, tokens_per_second = 0;
   std::vector<Rank> ranks;
@@ -67,7 +71,7 @@ struct JobEnded {
 
 struct JobParts {
   JobId job;
-  Generation generation;
+  std::uint32_t epoch = 1;  // of the supervisor
   AdmittedJob admitted;
   std::string version;
   const Clock* clock = nullptr;  // outlives the actor

@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "actors/injection.hpp"
 #include "actors/node_job.hpp"
 #include "base/tell.hpp"
 #include "kernels/cpu/cpu_device.hpp"
@@ -127,9 +128,15 @@ class NodeSupervisor final : public caf::event_based_actor {
           break;
         case schemas::Message::START_RANKS: {
           const JobId job{in.getStartRanks().getJob()};
-          if (!ending_) jobs_[job] = spawn_node_job(system(), parts_.services, message, this);
+          if (ending_) break;
+          if (!jobs_.contains(job)) jobs_[job] = spawn_node_job(system(), parts_.services, job, this);
+          to_job(job, message);
           break;
         }
+        case schemas::Message::INJECT: inject(in.getInject(), message); break;
+        case schemas::Message::FENCE: to_job({in.getFence().getJob()}, message); break;
+        case schemas::Message::INTEND: to_job({in.getIntend().getJob()}, message); break;
+        case schemas::Message::KILL_RANK: to_job({in.getKillRank().getJob()}, message); break;
         case schemas::Message::PREPARE: to_job({in.getPrepare().getJob()}, message); break;
         case schemas::Message::RESUME: to_job({in.getResume().getJob()}, message); break;
         case schemas::Message::SAVE: to_job({in.getSave().getJob()}, message); break;
@@ -144,6 +151,15 @@ class NodeSupervisor final : public caf::event_based_actor {
   void to_job(JobId job, const ControlMessage& message) {
     const auto at = jobs_.find(job);
     if (at != jobs_.end()) send(at->second, JobFrame{message});
+  }
+
+  // On this process, or on a rank of whichever job runs here.
+  void inject(schemas::Inject::Reader in, const ControlMessage& message) {
+    if (in.getTarget().isNode()) {
+      ::raise(signal_of(in.getFault()));
+      return;
+    }
+    for (const auto& [job, actor] : jobs_) send(actor, JobFrame{message});
   }
 
   void end(const NodeExit& exit) {

@@ -1,13 +1,17 @@
 #include "actors/node_job.hpp"
 
-#include <fcntl.h>
 #include <sys/random.h>
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
 #include <bit>
 #include <map>
+#include <optional>
 
+#include "actors/injection.hpp"
+#include "actors/job_memory.hpp"
+#include "actors/segment_sender.hpp"
+#include "engine/control/recovery_codec.hpp"
 #include "engine/pipeline/program.hpp"
 #include "engine/plan/plan_codec.hpp"
 #include "transport/shm/ring_segment.hpp"
@@ -26,13 +30,12 @@ Incarnation fresh_incarnation() {
 
 class NodeJob final : public caf::event_based_actor {
  public:
-  NodeJob(caf::actor_config& config, NodeServices& services, const ControlMessage& start, caf::actor owner)
-      : caf::event_based_actor(config), services_(services), start_(start), owner_(std::move(owner)) {}
+  NodeJob(caf::actor_config& config, NodeServices& services, JobId job, caf::actor owner)
+      : caf::event_based_actor(config), services_(services), job_(job), owner_(std::move(owner)) {}
 
   const char* name() const override { return "node_job"; }
 
   caf::behavior make_behavior() override {
-    if (const Result<void> started = guarded([&] { start_ranks(start_.get().getStartRanks()); }); !started) quit();
     return {
         [this](const JobFrame& m) { on_job_frame(m.message); },
         [this](const FromRank& m) { on_rank_frame(m); },
@@ -41,9 +44,7 @@ class NodeJob final : public caf::event_based_actor {
   }
 
   void on_exit() override {
-    for (auto& [rank, local] : ranks_) {
-      if (local.supervisor) send_exit(local.supervisor, caf::exit_reason::user_shutdown);
-    }
+    for (auto& [rank, local] : ranks_) send_exit(local.supervisor, caf::exit_reason::user_shutdown);
     ranks_.clear();
     owner_ = nullptr;
   }
@@ -51,57 +52,116 @@ class NodeJob final : public caf::event_based_actor {
  private:
   struct Local {
     caf::actor supervisor;
+    std::optional<ControlMessage> need;  // schemas::NeedSegments of this generation
     FileDescriptor arena;
-    FileDescriptor state;
-    std::uint64_t arena_bytes = 0;
   };
 
+  void on_job_frame(const ControlMessage& message) {
+    Result<void> outcome;
+    const Result<void> read = guarded([&] { outcome = handle(message); });
+    if (!read) outcome = read;
+    if (!outcome && !ranks_.empty()) fail(ranks_.begin()->first, outcome.error());
+  }
+
+  Result<void> handle(const ControlMessage& message) {
+    const schemas::Message::Reader in = message.get();
+    switch (message.which()) {
+      case schemas::Message::START_RANKS: start_ranks(in.getStartRanks()); return {};
+      case schemas::Message::FENCE: fence(in.getFence()); break;
+      case schemas::Message::PREPARE: KINTSUGI_TRY(make_rings(in.getPrepare())); break;
+      case schemas::Message::RESUME: free_memory(read_generation(in.getResume().getGeneration())); break;
+      case schemas::Message::KILL_RANK: kill(in.getKillRank()); return {};
+      case schemas::Message::INJECT: return inject(in.getInject());
+      case schemas::Message::STOP: stop(in.getStop().getWhy().cStr()); return {};
+      default: break;
+    }
+    for (auto& [rank, local] : ranks_) to_rank(local, message.copy_frame(), {});
+    return {};
+  }
+
   void start_ranks(schemas::StartRanks::Reader in) {
-    job_ = {in.getJob()};
+    if (stopping_) return;
     for (const std::uint32_t r : in.getRanks()) {
-      const RankStart start{job_,
-                            {r},
-                            fresh_incarnation(),
-                            {in.getLineage()},
-                            read_generation(in.getGeneration()),
-                            in.getThreads(),
-                            in.getUcxOnly()};
+      const RankStart start{job_, {r}, fresh_incarnation(), in.getThreads(), in.getUcxOnly()};
       ranks_[{r}].supervisor = spawn_rank_supervisor(system(), services_, start, this);
     }
   }
 
-  void to_rank(Local& local, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
-    if (!local.supervisor) return;
-    send(local.supervisor, ToRank{std::make_shared<transport::Frame>(std::move(frame)),
-                                  std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors))});
+  void kill(schemas::KillRank::Reader in) {
+    const auto at = ranks_.find({in.getRank()});
+    if (at != ranks_.end()) send(at->second.supervisor, KillRank{in.getWhy().cStr()});
   }
 
-  void on_job_frame(const ControlMessage& message) {
-    Result<void> outcome;
-    const Result<void> read = guarded([&] {
-      if (message.which() == schemas::Message::STOP) {
-        for (auto& [rank, local] : ranks_) {
-          if (local.supervisor) send(local.supervisor, StopRank{message.get().getStop().getWhy().cStr()});
-        }
-        return;
-      }
-      if (message.which() == schemas::Message::PREPARE) outcome = make_rings(message.get().getPrepare());
-      for (auto& [rank, local] : ranks_) to_rank(local, message.copy_frame(), {});
+  Result<void> inject(schemas::Inject::Reader in) {
+    const RankId rank{in.getTarget().getRank()};
+    if (in.getFault() == schemas::Inject::Fault::CORRUPT) return memory_.corrupt(rank, {in.getShard()});
+    const auto at = ranks_.find(rank);
+    if (at != ranks_.end()) send(at->second.supervisor, SignalRank{signal_of(in.getFault())});
+    return {};
+  }
+
+  void stop(const std::string& why) {
+    stopping_ = true;
+    for (auto& [rank, local] : ranks_) send(local.supervisor, StopRank{why});
+    end_if_done();
+  }
+
+  // Memory of the generation before goes; what its ranks still have mapped goes with them or with their trainers.
+  void fence(schemas::Fence::Reader in) {
+    generation_ = read_generation(in.getGeneration());
+    plan_.reset();
+    ring_ = {};
+    for (auto& [rank, local] : ranks_) {
+      local.need.reset();
+      local.arena = {};
+    }
+    const std::vector<RankReport> left_behind = memory_.left_behind([&](RankId rank) { return ranks_.contains(rank); });
+    tell_supervisor([&](schemas::Message::Builder m) {
+      auto out = m.initNodeReport();
+      out.setJob(job_.value);
+      write_generation(generation_, out.initGeneration());
+      auto list = out.initLeftBehind(static_cast<unsigned>(left_behind.size()));
+      for (unsigned i = 0; i < list.size(); ++i) write_holding(left_behind[i], list[i]);
     });
-    if (!read) outcome = read;
-    if (!outcome) fail(ranks_.begin()->first, outcome.error());
+  }
+
+  std::vector<RankId> local_members() const {
+    std::vector<RankId> members;
+    for (const auto& [rank, local] : ranks_) {
+      if (plan_->has(rank)) members.push_back(rank);
+    }
+    return members;
   }
 
   // Rings hold every message that may be lent at once, so that no send waits for a receiver that waits for us.
   Result<void> make_rings(schemas::Prepare::Reader in) {
     KINTSUGI_TRY_ASSIGN(const JobConfig job, parse_job(in.getJobFile().cStr(), "the job as sent by the supervisor"));
-    KINTSUGI_TRY_ASSIGN(const Plan plan, read_plan(in.getPlan()));
-    const std::uint64_t lent = most_lent_messages(plan, ModelLayout(job.model), job);
+    KINTSUGI_TRY_ASSIGN(Plan plan, read_plan(in.getPlan()));
+    if (plan.generation != generation_) return {};  // overtaken by a fence
+    const ModelLayout layout(job.model);
+    plan_ = std::move(plan);
+    const std::uint64_t lent = most_lent_messages(*plan_, layout, job);
     shm::RingShape shape;
-    shape.ranks = static_cast<std::uint32_t>(ranks_.size());
+    shape.ranks = static_cast<std::uint32_t>(local_members().size());
     shape.slots = std::max<std::uint32_t>(shape.slots, static_cast<std::uint32_t>(std::bit_ceil(lent)));
+    if (shape.ranks == 0) return {};
     KINTSUGI_TRY_ASSIGN(ring_, shm::create_ring_segment(shape));
     return {};
+  }
+
+  // Every member holds what the plan says: what no plan asks for any more may go.
+  void free_memory(Generation generation) {
+    if (plan_ && generation == generation_) memory_.keep_only(*plan_);
+  }
+
+  void to_rank(Local& local, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
+    send(local.supervisor, ToRank{std::make_shared<transport::Frame>(std::move(frame)),
+                                  std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors))});
+  }
+
+  template <class Fill>
+  void tell_supervisor(Fill fill) {
+    send(owner_, UpFrame{std::make_shared<transport::Frame>(make_frame(fill))});
   }
 
   void on_rank_frame(const FromRank& m) {
@@ -110,99 +170,92 @@ class NodeJob final : public caf::event_based_actor {
       return;
     }
     Result<void> outcome;
-    const Result<void> read = guarded([&] { outcome = make_segments(m.rank, m.message.get().getNeedSegments()); });
+    const Result<void> read = guarded([&] { outcome = on_need(m.rank, m.message); });
     if (!read) outcome = read;
     if (!outcome) fail(m.rank, outcome.error());
   }
 
-  Result<void> make_segments(RankId rank, schemas::NeedSegments::Reader need) {
+  // Once all local members have said what they need, each gets its memory and a view of the others' arenas.
+  Result<void> on_need(RankId rank, const ControlMessage& message) {
+    const auto need = message.get().getNeedSegments();
     const auto at = ranks_.find(rank);
-    if (at == ranks_.end() || !ring_.valid()) return Error{ErrorAction::end_generation, "memory asked for out of turn"};
+    if (at == ranks_.end() || !plan_ || read_generation(need.getGeneration()) != generation_) return {};  // overtaken
     KINTSUGI_TRY_ASSIGN(at->second.arena, shm::create_shared_memory("kintsugi-arena", need.getArenaBytes()));
-    KINTSUGI_TRY_ASSIGN(at->second.state, shm::create_shared_memory("kintsugi-state", need.getStateBytes()));
-    at->second.arena_bytes = need.getArenaBytes();
-    for (const auto& [r, local] : ranks_) {
-      if (!local.arena.valid()) return {};
+    at->second.need = message;
+    const std::vector<RankId> members = local_members();
+    for (const RankId member : members) {
+      if (!ranks_.at(member).need) return {};
     }
-    for (auto& [r, local] : ranks_) send_segments(local);
+    for (const RankId member : members) KINTSUGI_TRY(send_segments(member, members));
     return {};
   }
 
-  static FileDescriptor duplicate(const FileDescriptor& fd) {
-    FileDescriptor copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    KINTSUGI_ASSERT_MSG(copy.valid(), "out of descriptors");
-    return copy;
-  }
-
-  // In parts of at most kMaxFrameDescriptors descriptors.
-  void send_segments(Local& to) {
-    auto next = ranks_.begin();
-    bool leads = true;
-    while (next != ranks_.end()) {
-      std::vector<FileDescriptor> descriptors;
-      std::vector<std::uint32_t> arenas;
-      if (leads) {
-        descriptors.push_back(duplicate(ring_));
-        descriptors.push_back(duplicate(to.state));
-      }
-      for (; next != ranks_.end() && descriptors.size() < transport::kMaxFrameDescriptors; ++next) {
-        descriptors.push_back(duplicate(next->second.arena));
-        arenas.push_back(next->first.value);
-      }
-      to_rank(to, make_frame([&](schemas::Message::Builder m) {
-                auto segments = m.initSegments();
-                auto ranks = segments.initRanks(static_cast<unsigned>(ranks_.size()));
-                unsigned i = 0;
-                for (const auto& [r, local] : ranks_) ranks.set(i++, r.value);
-                segments.setLeads(leads);
-                auto list = segments.initArenas(static_cast<unsigned>(arenas.size()));
-                for (unsigned a = 0; a < list.size(); ++a) list.set(a, arenas[a]);
-              }),
-              std::move(descriptors));
-      leads = false;
+  Result<void> send_segments(RankId to, const std::vector<RankId>& members) {
+    SegmentSender segments(generation_, [&](transport::Frame frame, std::vector<FileDescriptor> descriptors) {
+      to_rank(ranks_.at(to), std::move(frame), std::move(descriptors));
+    });
+    KINTSUGI_TRY(segments.add(ring_, [](auto part) { part.setRing(); }));
+    KINTSUGI_TRY_ASSIGN(const FileDescriptor* const board, memory_.board(to));
+    KINTSUGI_TRY(segments.add(*board, [](auto part) { part.setBoard(); }));
+    for (const RankId member : members) {
+      KINTSUGI_TRY(segments.add(ranks_.at(member).arena, [member](auto part) { part.setArena(member.value); }));
     }
+    for (const auto copy : ranks_.at(to).need->get().getNeedSegments().getCopies()) {
+      const ShardId shard{copy.getShard()};
+      if (copy.getTakeOver()) KINTSUGI_TRY(memory_.take_over(to, shard, {copy.getFrom()}));
+      if (!copy.getTakeOver()) KINTSUGI_TRY(memory_.create(to, shard, copy.getBytes()));
+      KINTSUGI_TRY(segments.add(memory_.copy(to, shard), [shard](auto part) { part.setCopy(shard.value); }));
+    }
+    segments.finish();
+    return {};
   }
 
   void fail(RankId rank, const Error& error) {
-    send(owner_, UpFrame{std::make_shared<transport::Frame>(make_frame([&](schemas::Message::Builder m) {
-           auto failed = m.initFailed();
-           failed.setJob(job_.value);
-           failed.setRank(rank.value);
-           failed.setAction(static_cast<std::uint8_t>(error.action));
-           failed.setMessage(error.message);
-         }))});
+    tell_supervisor([&](schemas::Message::Builder m) {
+      auto failed = m.initFailed();
+      failed.setJob(job_.value);
+      failed.setRank(rank.value);
+      failed.setAction(static_cast<std::uint8_t>(error.action));
+      failed.setMessage(error.message);
+      write_generation(generation_, failed.initGeneration());
+    });
   }
 
   void on_gone(const RankGone& m) {
-    ranks_.at(m.rank).supervisor = nullptr;
-    send(owner_, UpFrame{std::make_shared<transport::Frame>(make_frame([&](schemas::Message::Builder out) {
-           auto down = out.initRankDown();
-           down.setJob(job_.value);
-           down.setRank(m.rank.value);
-           down.setIncarnation(m.incarnation.value);
-           down.setWhy(m.why);
-           down.setExpected(m.expected);
-         }))});
-    for (const auto& [rank, local] : ranks_) {
-      if (local.supervisor) return;
-    }
+    ranks_.erase(m.rank);
+    tell_supervisor([&](schemas::Message::Builder out) {
+      auto down = out.initRankDown();
+      down.setJob(job_.value);
+      down.setRank(m.rank.value);
+      down.setIncarnation(m.incarnation.value);
+      down.setWhy(m.why);
+      down.setExpected(m.expected);
+    });
+    end_if_done();
+  }
+
+  // While the job lives, what ranks left behind does.
+  void end_if_done() {
+    if (!stopping_ || !ranks_.empty()) return;
     send(owner_, NodeJobEnded{job_});
     quit();
   }
 
   NodeServices& services_;
-  const ControlMessage start_;
+  const JobId job_;
   caf::actor owner_;
-  JobId job_;
-  FileDescriptor ring_;
-  std::map<RankId, Local> ranks_;
+  Generation generation_;     // of the newest fence
+  std::optional<Plan> plan_;  // of that generation, once it is here
+  FileDescriptor ring_;       // likewise
+  JobMemory memory_;
+  std::map<RankId, Local> ranks_;  // whose processes are not known to be gone
+  bool stopping_ = false;
 };
 
 }  // namespace
 
-caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, const ControlMessage& start_ranks,
-                          caf::actor owner) {
-  return system.spawn<NodeJob>(std::ref(services), start_ranks, std::move(owner));
+caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, JobId job, caf::actor owner) {
+  return system.spawn<NodeJob>(std::ref(services), job, std::move(owner));
 }
 
 }  // namespace kintsugi::actors

@@ -1,5 +1,5 @@
-// What one job is on one node: its rank processes, and the memory that outlives them (ring segment, arenas, committed
-// state). Routes frames between the ranks and whoever owns this actor.
+// What one job is on one node: its rank processes, and the memory that outlives them (actors/job_memory.hpp). Routes
+// frames between the ranks and whoever owns this actor, and answers fences with what gone ranks left behind.
 #pragma once
 
 #include "actors/rank_supervisor.hpp"
@@ -7,19 +7,18 @@
 namespace kintsugi::actors {
 
 // --- to the node job ------------------------------------------------------------------------------------------------
-struct JobFrame {  // prepare, resume, save, stop
+struct JobFrame {  // whatever the supervisor says to this job
   ControlMessage message;
 };
 // --- to its owner: frames for the supervisor, then the end ----------------------------------------------------------
 struct UpFrame {
   std::shared_ptr<transport::Frame> frame;
 };
-struct NodeJobEnded {  // every rank process is reaped
+struct NodeJobEnded {  // told to stop, and every rank process is reaped
   JobId job;
 };
 
-caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, const ControlMessage& start_ranks,
-                          caf::actor owner);
+caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, JobId job, caf::actor owner);
 
 }  // namespace kintsugi::actors
 

@@ -20,8 +20,7 @@ namespace {
 struct RankParts {
   RankIdentity identity;
   std::string kernel_variant;
-  std::shared_ptr<CancelSwitch> cancel;
-  std::vector<std::byte> ucx_address;
+  std::shared_ptr<TrainerSwitch> trainer_switch;
   std::function<caf::actor(caf::actor rank)> make_stage;
   Event done;  // signalled when the process may end
   Logger logger;
@@ -49,7 +48,7 @@ class RankActor final : public caf::event_based_actor {
         [](const LinkPing& ping) { ping.link->pong(ping.id); },
         [this](const LinkDown& m) { finish("the node is gone: " + m.why.message); },
         [this](const StageFrame& m) { to_node(std::move(*m.frame)); },
-        [this](const StageFailed& m) { on_failure(m.error); },
+        [this](const StageFailed& m) { on_failure(m); },
     };
   }
 
@@ -66,7 +65,6 @@ class RankActor final : public caf::event_based_actor {
       up.setRank(parts_.identity.rank.value);
       up.setPid(static_cast<std::uint32_t>(::getpid()));
       up.setIncarnation(parts_.identity.incarnation.value);
-      up.setUcxAddress({reinterpret_cast<const kj::byte*>(parts_.ucx_address.data()), parts_.ucx_address.size()});
       up.setKernelVariant(parts_.kernel_variant);
     }));
   }
@@ -74,9 +72,13 @@ class RankActor final : public caf::event_based_actor {
   void on_frame(const LinkFrame& m) {
     const Result<void> read = guarded([&] {
       switch (m.message.which()) {
+        case schemas::Message::FENCE: return on_fence(m.message.get().getFence());
+        case schemas::Message::INTEND:
+          return parts_.trainer_switch->intend(read_generation(m.message.get().getIntend().getGeneration()));
         case schemas::Message::PREPARE: return send(stage_, PrepareStage{m.message});
         case schemas::Message::SEGMENTS: return send(stage_, StageSegments{m.message});
-        case schemas::Message::RESUME: return send(stage_, TrainStage{});
+        case schemas::Message::RESUME:
+          return send(stage_, TrainStage{read_generation(m.message.get().getResume().getGeneration())});
         case schemas::Message::SAVE: return send(stage_, SaveStage{m.message.get().getSave().getDirectory().cStr()});
         case schemas::Message::STOP: return finish(m.message.get().getStop().getWhy().cStr());
         default:
@@ -86,9 +88,17 @@ class RankActor final : public caf::event_based_actor {
     if (!read) finish(read.error().message);
   }
 
-  void on_failure(const Error& error) {
-    // A cancelled run was told to end: no news for the node.
-    if (parts_.cancel->reason()) return;
+  // The trainer is cancelled from here, at once; the stage hears of it when it is idle again.
+  void on_fence(schemas::Fence::Reader in) {
+    const Generation generation = read_generation(in.getGeneration());
+    parts_.trainer_switch->fence(generation, {ErrorAction::cancelled, in.getWhy().cStr()});
+    send(stage_, FenceStage{{in.getLineage()}, generation, {in.getKnownStep()}});
+  }
+
+  void on_failure(const StageFailed& failure) {
+    // A process that was told to end has no news for the node.
+    if (parts_.trainer_switch->ended()) return;
+    const Error& error = failure.error;
     parts_.logger.error("the rank failed", {{"why", error.message}});
     to_node(make_frame([&](schemas::Message::Builder m) {
       auto failed = m.initFailed();
@@ -96,6 +106,7 @@ class RankActor final : public caf::event_based_actor {
       failed.setRank(parts_.identity.rank.value);
       failed.setAction(static_cast<std::uint8_t>(error.action));
       failed.setMessage(error.message);
+      write_generation(failure.generation, failed.initGeneration());
     }));
   }
 
@@ -106,7 +117,7 @@ class RankActor final : public caf::event_based_actor {
 
   void finish(const std::string& why) {
     parts_.logger.info("the rank ends", {{"why", why}});
-    parts_.cancel->cancel({ErrorAction::cancelled, why});
+    parts_.trainer_switch->end({ErrorAction::cancelled, why});
     parts_.done.signal();
   }
 
@@ -141,26 +152,19 @@ int run_rank_process(const RankProcessOptions& options) {
     options.logger.error("cannot open UCX", {{"why", context.error().message}});
     return 1;
   }
-  auto ucx = transport::ucx::UcxCarrier::open({id.rank, id.fence}, *context);
-  if (!ucx) {
-    options.logger.error("cannot open UCX", {{"why", ucx.error().message}});
-    return 1;
-  }
+  // Before it says hello: a newcomer's measurement holds nobody up.
+  const double peak_flops = kernels::cpu::measure_fma_peak(id.threads);
 
   caf::actor_system_config config = make_system_config();
   caf::actor_system system(config);
   auto parts = std::make_shared<RankParts>();
   parts->identity = id;
   parts->kernel_variant = device->traits().kernel_variant;
-  const auto cancel = std::make_shared<CancelSwitch>();
-  parts->cancel = cancel;
-  parts->ucx_address = (*ucx)->address();
+  const auto trainer_switch = std::make_shared<TrainerSwitch>();
+  parts->trainer_switch = trainer_switch;
   parts->logger = options.logger;
-  const auto carrier = std::make_shared<std::unique_ptr<transport::ucx::UcxCarrier>>(std::move(*ucx));
-  parts->make_stage = [&system, &clock, carrier, id, device = device.get(), cancel](caf::actor rank) {
-    return spawn_stage(system,
-                       {id, device, &clock, cancel, std::move(*carrier),
-                        [threads = id.threads] { return kernels::cpu::measure_fma_peak(threads); }, std::move(rank)});
+  parts->make_stage = [&, device = device.get(), ucx = *context](caf::actor rank) {
+    return spawn_stage(system, {id, device, &clock, trainer_switch, ucx, peak_flops, std::move(rank)});
   };
   const Event done = parts->done;
   const caf::actor rank = system.spawn<RankActor>(parts);
@@ -174,7 +178,7 @@ int run_rank_process(const RankProcessOptions& options) {
   static_cast<void>(done.wait(kNoDeadline).ok());
   (*link)->close("the rank ends");
   // The stage notices the cancellation by itself; frames already queued leave meanwhile.
-  static_cast<void>(Event().wait(clock.now() + (cancel->reason() ? milliseconds(50) : kExitGrace)).ok());
+  static_cast<void>(Event().wait(clock.now() + (trainer_switch->ended() ? milliseconds(50) : kExitGrace)).ok());
   leave(0);
 }
 

@@ -42,6 +42,13 @@ class RankSupervisor final : public caf::event_based_actor {
     return {
         [this](const ToRank& m) { to_rank(m); },
         [this](const StopRank& m) { stop(m.why); },
+        [this](const KillRank& m) {
+          link_lost_ = m.why;
+          kill();
+        },
+        [this](const SignalRank& m) {
+          if (pid_ != 0) services_.processes.signal(pid_, m.number);
+        },
         [this](const LinkFrame& m) {
           send(owner_, FromRank{start_.rank, m.message});
         },
@@ -78,10 +85,7 @@ class RankSupervisor final : public caf::event_based_actor {
                          "--job",         number(start_.job.value),
                          "--rank",        number(start_.rank.value),
                          "--incarnation", number(start_.incarnation.value),
-                         "--threads",     number(start_.threads),
-                         "--lineage",     number(start_.lineage.value),
-                         "--epoch",       number(start_.generation.epoch),
-                         "--counter",     number(start_.generation.counter)};
+                         "--threads",     number(start_.threads)};
     if (start_.ucx_only) request.arguments.emplace_back("--ucx-only");
     if (!services_.interface.empty()) {
       request.arguments.emplace_back("--interface");
@@ -129,6 +133,7 @@ class RankSupervisor final : public caf::event_based_actor {
   }
 
   void kill() {
+    if (pid_ == 0) return;
     if (!stopping_) kill_reason_ = "was killed by its node: " + link_lost_;
     killed_ = true;
     services_.processes.signal(pid_, SIGKILL);

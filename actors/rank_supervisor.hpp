@@ -26,8 +26,6 @@ struct RankStart {
   JobId job;
   RankId rank;
   Incarnation incarnation;
-  Lineage lineage;
-  Generation generation;
   std::uint32_t threads = 1;
   bool ucx_only = false;
 };
@@ -39,6 +37,13 @@ struct ToRank {  // a frame for the process, with descriptors
 };
 struct StopRank {
   std::string why;
+};
+struct KillRank {  // at once: it is of no use
+  std::string why;
+};
+
+struct SignalRank {  // an injected fault
+  int number = 0;
 };
 
 // --- to its owner ---------------------------------------------------------------------------------------------------
@@ -63,5 +68,7 @@ caf::actor spawn_rank_supervisor(caf::actor_system& system, NodeServices& servic
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToRank)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::StopRank)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::KillRank)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::SignalRank)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::FromRank)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::RankGone)

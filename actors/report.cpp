@@ -31,11 +31,16 @@ Json plan_json(const Plan& plan) {
     stages.push_back({{"layers", {stage.layers.first, stage.layers.end}}, {"blocks", std::move(blocks)}});
   }
   Json nodes = Json::array();
-  for (const NodeId node : plan.rank_nodes) nodes.push_back(node.value);
+  Json ranks = Json::array();
+  for (const PlanRank& r : plan.ranks) {
+    nodes.push_back(r.node.value);
+    ranks.push_back(r.rank.value);
+  }
   return {{"generation", to_string(plan.generation)},
           {"digest", to_hex(plan.digest())},
-          {"ranks", plan.rank_count()},
+          {"ranks", std::move(ranks)},
           {"lanes", plan.lanes},
+          {"failure_domains", plan.failure_domains()},
           {"rank_nodes", std::move(nodes)},
           {"stages", std::move(stages)},
           {"reason", plan.reason}};
@@ -56,9 +61,29 @@ Json account_json(const RankAccount& a) {
           {"peak_memory_bytes", a.peak_memory_bytes},
           {"parameter_bytes", a.parameter_bytes},
           {"state_bytes", a.state_bytes},
+          {"replica_bytes", a.replica_bytes},
           {"compute_s", a.compute_seconds},
           {"wait_s", a.wait_seconds},
           {"peak_flops_per_second", a.peak_flops}};
+}
+
+Json incident_json(const IncidentReport& i, Instant began) {
+  const auto at = [&](const std::optional<Instant>& instant) {
+    return instant ? Json((*instant - began).seconds()) : Json(nullptr);
+  };
+  return {{"id", i.id},
+          {"kind", i.kind},
+          {"target", i.target},
+          {"why", i.why},
+          {"generation", to_string(i.generation)},
+          {"restarts", i.restarts},
+          {"detected_s", at(i.detected)},
+          {"fenced_s", at(i.fenced)},
+          {"resumed_s", at(i.resumed)},
+          {"first_commit_s", at(i.first_commit)},
+          {"lanes_recomputed", i.lanes_recomputed},
+          {"bytes_moved", i.bytes_moved},
+          {"steps_lost", i.steps_lost}};
 }
 
 }  // namespace
@@ -75,6 +100,7 @@ RankAccount read_account(schemas::RankAccount::Reader in) {
   a.peak_memory_bytes = in.getPeakMemoryBytes();
   a.parameter_bytes = in.getParameterBytes();
   a.state_bytes = in.getStateBytes();
+  a.replica_bytes = in.getReplicaBytes();
   a.compute_seconds = in.getComputeSeconds();
   a.wait_seconds = in.getWaitSeconds();
   a.peak_flops = in.getPeakFlopsPerSecond();
@@ -91,7 +117,8 @@ void Report::step_final(const DecisionRecord& record, double seconds) {
   // The vote of a step carries the digest of the state before it.
   if (!steps_.empty()) steps_.back().digest = record.previous_digest;
   steps_.push_back({record.step, record.loss, record.gradient_norm, record.learning_rate,
-                    record.outcome == Outcome::commit, std::nullopt, record.generation, seconds});
+                    record.outcome == Outcome::commit, std::nullopt, record.generation, plan_ ? plan_->rank_count() : 0,
+                    seconds});
   ++count_;
   productive_seconds_ += seconds;
   if (steps_.size() > kReportedSteps) {
@@ -116,7 +143,7 @@ std::string Report::json(const std::string& version) const {
                      {"grad_norm", number(s.gradient_norm)},
                      {"digest", digest ? Json(to_hex(*digest)) : Json(nullptr)},
                      {"generation", to_string(s.generation)},
-                     {"ranks", ranks},
+                     {"ranks", s.ranks},
                      {"seconds", s.seconds},
                      {"learning_rate", s.learning_rate},
                      {"outcome", s.committed ? "commit" : "skip"}});
@@ -154,7 +181,9 @@ std::string Report::json(const std::string& version) const {
   out["step_flops"] = flops;
   out["mfu"] = timed && all_measured ? Json(flops * trained / productive_seconds_ / peak) : Json(nullptr);
   out["peak_flops_per_second"] = all_measured ? Json(peak) : Json(nullptr);
-  out["incidents"] = Json::array();
+  Json incidents = Json::array();
+  for (const IncidentReport& i : incidents_) incidents.push_back(incident_json(i, began_));
+  out["incidents"] = std::move(incidents);
   out["goodput"] = {{"productive_s", productive_seconds_}, {"lost_s", lost_}};
   out["per_rank"] = std::move(per_rank);
   out["plan"] = plan_ ? plan_json(*plan_) : Json(nullptr);

@@ -5,10 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/job_admission.hpp"
 #include "base/clock.hpp"
-#include "engine/control/decision_record.hpp"
+#include "engine/control/job_machine.hpp"
 #include "engine/plan/plan.hpp"
 #include "schemas/control.capnp.h"
 
@@ -24,7 +25,7 @@ struct RankAccount {
   double flops = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::map<RankId, Traffic> traffic;
-  std::uint64_t peak_memory_bytes = 0, parameter_bytes = 0, state_bytes = 0;
+  std::uint64_t peak_memory_bytes = 0, parameter_bytes = 0, state_bytes = 0, replica_bytes = 0;
   double compute_seconds = 0, wait_seconds = 0;
   double peak_flops = 0;  // float32 multiply-add peak, a second; 0: not measured
   Digest final_digest;
@@ -37,11 +38,13 @@ constexpr std::size_t kReportedSteps = 40'000;
 
 class Report {
  public:
-  explicit Report(AdmittedJob job) : job_(std::move(job)) {}
+  // `began`: what the instants of incidents count from.
+  Report(AdmittedJob job, Instant began) : job_(std::move(job)), began_(began) {}
 
   void planned(Plan plan, std::string kernel_variant);
   void step_final(const DecisionRecord& record, double seconds);
   void rank_finished(RankAccount account) { accounts_[account.rank] = std::move(account); }
+  void incident(const IncidentReport& incident) { incidents_.push_back(incident); }
   // Time that trained nothing, by cause ("startup", "save", "stop"), seconds; adds up.
   void lost(const std::string& cause, double seconds) { lost_[cause] += seconds; }
 
@@ -55,10 +58,12 @@ class Report {
     bool committed = true;
     std::optional<Digest> digest;  // known when the next step is final, or the run
     Generation generation;
+    std::uint32_t ranks = 0;
     double seconds = 0;
   };
 
   AdmittedJob job_;
+  Instant began_;
   std::optional<Plan> plan_;
   std::string kernel_variant_;
   std::deque<StepLine> steps_;
@@ -67,6 +72,7 @@ class Report {
   double productive_seconds_ = 0;
   std::map<std::string, double> lost_;
   std::map<RankId, RankAccount> accounts_;
+  std::vector<IncidentReport> incidents_;
 };
 
 }  // namespace kintsugi::actors

@@ -6,28 +6,46 @@
 
 #include <fstream>
 
+#include "engine/control/recovery_codec.hpp"
 #include "engine/plan/plan_codec.hpp"
 #include "engine/state/save.hpp"
 #include "transport/routed.hpp"
 #include "transport/shm/shm_carrier.hpp"
+#include "transport/ucx/ucx_carrier.hpp"
 
 namespace kintsugi::actors {
 
-void CancelSwitch::arm(Trainer* trainer) {
+void TrainerSwitch::arm(Trainer* trainer, Generation generation) {
   const std::lock_guard lock(mutex_);
   trainer_ = trainer;
-  if (trainer_ != nullptr && reason_) trainer_->cancel(*reason_);
+  of_trainer_ = generation;
+  if (trainer_ == nullptr) return;
+  if (end_reason_) trainer_->cancel(*end_reason_);
+  if (generation < fenced_) trainer_->cancel(*fence_reason_);
 }
 
-void CancelSwitch::cancel(const Error& why) {
+void TrainerSwitch::fence(Generation generation, const Error& why) {
   const std::lock_guard lock(mutex_);
-  if (!reason_) reason_ = why;
-  if (trainer_ != nullptr) trainer_->cancel(*reason_);
+  if (generation <= fenced_) return;
+  fenced_ = generation;
+  fence_reason_ = why;
+  if (trainer_ != nullptr && of_trainer_ < fenced_) trainer_->cancel(why);
 }
 
-std::optional<Error> CancelSwitch::reason() const {
+void TrainerSwitch::end(const Error& why) {
   const std::lock_guard lock(mutex_);
-  return reason_;
+  if (!end_reason_) end_reason_ = why;
+  if (trainer_ != nullptr) trainer_->cancel(*end_reason_);
+}
+
+void TrainerSwitch::intend(Generation generation) {
+  const std::lock_guard lock(mutex_);
+  if (trainer_ != nullptr && of_trainer_ < generation) trainer_->intend(generation);
+}
+
+std::optional<Error> TrainerSwitch::ended() const {
+  const std::lock_guard lock(mutex_);
+  return end_reason_;
 }
 
 namespace {
@@ -49,59 +67,63 @@ std::uint64_t peak_memory_bytes() {
 struct Preparation {
   JobConfig job;
   Plan plan;
-  std::vector<std::vector<std::byte>> ucx_addresses;  // by rank
+  std::map<RankId, std::vector<std::byte>> ucx_addresses;
   Step last;
   std::string resume_directory;
   Duration step_budget;
+  std::optional<Transition> transition;
 };
 
 Result<Preparation> read_preparation(schemas::Prepare::Reader in) {
   Preparation p;
   KINTSUGI_TRY_ASSIGN(p.job, parse_job(in.getJobFile().cStr(), "the job as sent by the supervisor"));
   KINTSUGI_TRY_ASSIGN(p.plan, read_plan(in.getPlan()));
-  for (const auto address : in.getUcxAddresses()) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(address.begin());
-    p.ucx_addresses.emplace_back(bytes, bytes + address.size());
-  }
-  if (p.ucx_addresses.size() != p.plan.rank_count()) {
+  const auto addresses = in.getUcxAddresses();
+  if (addresses.size() != p.plan.rank_count()) {
     return Error{ErrorAction::fail_link, "a plan arrived without an address for each of its ranks"};
+  }
+  for (unsigned i = 0; i < addresses.size(); ++i) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(addresses[i].begin());
+    p.ucx_addresses[p.plan.ranks[i].rank].assign(bytes, bytes + addresses[i].size());
   }
   p.last = {in.getSteps()};
   p.resume_directory = in.getResumeDirectory().cStr();
   p.step_budget = milliseconds(static_cast<std::int64_t>(in.getStepBudgetMs()));
+  if (in.hasTransition()) p.transition = read_transition(in.getTransition());
   return p;
 }
 
 class StageActor final : public caf::event_based_actor {
  public:
   StageActor(caf::actor_config& config, std::shared_ptr<StageParts> parts)
-      : caf::event_based_actor(config), parts_(std::move(*parts)) {}
+      : caf::event_based_actor(config), parts_(std::move(*parts)), held_(*parts_.device, parts_.identity.rank) {}
 
   const char* name() const override { return "stage"; }
 
   caf::behavior make_behavior() override {
     return {
+        [this](const FenceStage& m) { attempt([&] { return fence(m); }); },
         [this](const PrepareStage& m) { attempt([&] { return prepare(m.message.get().getPrepare()); }); },
         [this](const StageSegments& m) { attempt([&] { return take_segments(m.message); }); },
-        [this](const TrainStage&) { attempt([&] { return train(); }); },
+        [this](const TrainStage& m) { attempt([&] { return train(m.generation); }); },
         [this](const SaveStage& m) { attempt([&] { return save(m.staging); }); },
     };
   }
 
   void on_exit() override {
-    parts_.cancel->arm(nullptr);
-    trainer_.reset();
+    drop_trainer();
     parts_.rank = nullptr;
   }
 
  private:
-  // One wrong step fails the rank, once, with the first error.
+  // A failure is of the generation in force. What a fence cancelled is no failure.
   template <class Work>
   void attempt(Work work) {
     Result<void> outcome;
     const Result<void> decoded = guarded([&] { outcome = work(); });
     if (!decoded) outcome = decoded;
-    if (!outcome) send(parts_.rank, StageFailed{outcome.error()});
+    if (outcome || outcome.error().action == ErrorAction::cancelled) return;
+    send(parts_.rank, StageFailed{generation_, outcome.error()});
   }
 
   template <class Fill>
@@ -109,61 +131,118 @@ class StageActor final : public caf::event_based_actor {
     send(parts_.rank, StageFrame{std::make_shared<transport::Frame>(make_frame(fill))});
   }
 
-  Result<void> prepare(schemas::Prepare::Reader in) {
-    KINTSUGI_TRY_ASSIGN(preparation_, read_preparation(in));
-    const RankIdentity& id = parts_.identity;
-    const Plan& plan = preparation_->plan;
-    if (transport::Fence{plan.job, plan.lineage, plan.generation} != id.fence || id.rank.value >= plan.rank_count()) {
-      return Error{ErrorAction::end_generation,
-                   fmt::format("rank {} was asked to prepare a plan of generation {}, but opened its endpoints for {}",
-                               id.rank.value, to_string(plan.generation), to_string(id.fence.generation))};
-    }
-    blueprint_ = RankBlueprint::make(preparation_->job, plan, id.rank, parts_.device->ops());
+  // The trainer of the generation before has stopped by now: the switch cancelled it. It stays until the next plan is
+  // here, with the gradients it has.
+  Result<void> fence(const FenceStage& wanted) {
+    if (wanted.generation <= generation_) return {};
+    generation_ = wanted.generation;
+    fence_ = {parts_.identity.job, wanted.lineage, wanted.generation};
+    preparation_.reset();
+    blueprint_.reset();
+    ring_fd_ = {};
+    arena_fds_.clear();
+    KINTSUGI_TRY_ASSIGN(ucx_, transport::ucx::UcxCarrier::open({parts_.identity.rank, fence_}, parts_.ucx));
+    RankReport report{
+        parts_.identity.rank, {}, true, trainer_ ? trainer_->inventory() : held_.copies(), held_.record()};
     tell_node([&](schemas::Message::Builder m) {
-      auto need = m.initNeedSegments();
-      need.setArenaBytes(blueprint_->arena_bytes);
-      need.setStateBytes(blueprint_->state_bytes);
+      auto out = m.initRankReport();
+      out.setJob(parts_.identity.job.value);
+      write_generation(generation_, out.initGeneration());
+      write_holding(report, out.initHolding());
+      const std::vector<std::byte>& address = ucx_->address();
+      out.setUcxAddress({reinterpret_cast<const kj::byte*>(address.data()), address.size()});
+      const std::vector<DecisionRecord> records = held_.records_after(wanted.known);
+      auto list = out.initRecords(static_cast<unsigned>(records.size()));
+      for (unsigned i = 0; i < list.size(); ++i) write_record(records[i], list[i]);
     });
     return {};
+  }
+
+  Result<void> prepare(schemas::Prepare::Reader in) {
+    KINTSUGI_TRY_ASSIGN(Preparation preparation, read_preparation(in));
+    const Plan& plan = preparation.plan;
+    if (plan.generation < generation_) return {};  // overtaken by a fence
+    const RankId self = parts_.identity.rank;
+    if (transport::Fence{plan.job, plan.lineage, plan.generation} != fence_ || !plan.has(self)) {
+      return Error{ErrorAction::end_generation,
+                   fmt::format("rank {} was asked to prepare a plan of generation {}, but is fenced for {}", self.value,
+                               to_string(plan.generation), to_string(generation_))};
+    }
+    preparation_ = std::move(preparation);
+    const std::optional<Transition>& transition = preparation_->transition;
+    if (trainer_ && transition && transition->record) KINTSUGI_TRY(trainer_->complete(*transition->record));
+    drop_trainer();
+    blueprint_ = RankBlueprint::make(preparation_->job, preparation_->plan, self, parts_.device->ops());
+    ask_for_memory();
+    return {};
+  }
+
+  // For every copy that is to lie here and does not yet; those that gone ranks left, as their memory.
+  void ask_for_memory() {
+    std::map<ShardId, RankId> taken_over;
+    if (preparation_->transition) {
+      for (const ShardMove& move : preparation_->transition->moves) {
+        if (move.take_over && move.to == parts_.identity.rank) taken_over[move.shard] = move.from;
+      }
+    }
+    std::map<ShardId, std::optional<RankId>> lacking;
+    for (const Shard& shard : blueprint_->copies()) {
+      if (held_.find(shard.id) == nullptr) lacking[shard.id];
+    }
+    for (const auto& [shard, from] : taken_over) lacking[shard] = from;
+    tell_node([&](schemas::Message::Builder m) {
+      auto need = m.initNeedSegments();
+      write_generation(generation_, need.initGeneration());
+      need.setArenaBytes(blueprint_->arena_bytes);
+      auto copies = need.initCopies(static_cast<unsigned>(lacking.size()));
+      unsigned i = 0;
+      for (const auto& [shard, from] : lacking) {
+        copies[i].setShard(shard.value);
+        copies[i].setBytes(RankState::copy_bytes(blueprint_->layout.shard(shard)));
+        copies[i].setTakeOver(from.has_value());
+        if (from) copies[i].setFrom(from->value);
+        ++i;
+      }
+    });
   }
 
   // Collects the parts; the last one goes on.
   Result<void> take_segments(const ControlMessage& message) {
     const auto in = message.get().getSegments();
+    if (read_generation(in.getGeneration()) != generation_ || !blueprint_) return {};  // overtaken by a fence
     std::vector<FileDescriptor>& fds = message.descriptors();
-    const std::size_t lead = in.getLeads() ? 2 : 0;
-    if (!blueprint_ || fds.size() != in.getArenas().size() + lead) {
-      return Error{ErrorAction::end_generation, "the node sent its memory segments out of turn"};
+    if (fds.size() != in.getParts().size()) {
+      return Error{ErrorAction::end_generation, "the node sent memory without its descriptors"};
     }
-    if (in.getLeads()) {
-      ring_fd_ = std::move(fds[0]);
-      state_fd_ = std::move(fds[1]);
+    for (unsigned i = 0; i < in.getParts().size(); ++i) {
+      const auto part = in.getParts()[i];
+      switch (part.which()) {
+        case schemas::Segment::RING: ring_fd_ = std::move(fds[i]); break;
+        case schemas::Segment::BOARD: KINTSUGI_TRY(held_.set_board(fds[i].get())); break;
+        case schemas::Segment::ARENA: arena_fds_[{part.getArena()}] = std::move(fds[i]); break;
+        case schemas::Segment::COPY:
+          KINTSUGI_TRY(held_.add(blueprint_->layout.shard({part.getCopy()}), fds[i].get()));
+          break;
+      }
     }
-    for (unsigned i = 0; i < in.getArenas().size(); ++i) arena_fds_[{in.getArenas()[i]}] = std::move(fds[lead + i]);
-    const bool whole = ring_fd_.valid() && arena_fds_.size() == in.getRanks().size();
-    return whole ? open_memory() : Result<void>{};
+    return in.getLast() ? open_memory() : Result<void>{};
   }
 
   Result<void> open_memory() {
-    KINTSUGI_TRY_ASSIGN(state_, shm::Mapping::map(state_fd_.get(), shm::Access::read_write));
     const auto own = arena_fds_.find(parts_.identity.rank);
     if (own == arena_fds_.end()) return Error{ErrorAction::end_generation, "the node sent no arena for this rank"};
-    RankSegments segments;
-    segments.state_bytes = state_.bytes();
-    KINTSUGI_TRY_ASSIGN(segments.arena, parts_.device->map_shared(own->second.get(), 0, blueprint_->arena_bytes, true));
-    KINTSUGI_TRY_ASSIGN(segments.state, parts_.device->map_shared(state_fd_.get(), 0, blueprint_->state_bytes, true));
-    KINTSUGI_TRY_ASSIGN(auto peers, open_peers(segments.arena->view()));
-    KINTSUGI_TRY_ASSIGN(trainer_,
-                        Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
-                                         std::move(segments), preparation_->step_budget, parts_.identity.incarnation}));
-    parts_.cancel->arm(trainer_.get());
+    KINTSUGI_TRY_ASSIGN(auto arena, parts_.device->map_shared(own->second.get(), 0, blueprint_->arena_bytes, true));
+    KINTSUGI_TRY_ASSIGN(auto peers, open_peers(arena->view()));
+    KINTSUGI_TRY_ASSIGN(
+        trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
+                                   std::move(arena), held_, preparation_->step_budget, parts_.identity.incarnation}));
+    parts_.trainer_switch->arm(trainer_.get(), generation_);
     KINTSUGI_TRY(make_state());
-    peak_flops_ = parts_.measure_peak();
     tell_node([&](schemas::Message::Builder m) {
       auto prepared = m.initPrepared();
       prepared.setJob(parts_.identity.job.value);
       prepared.setRank(parts_.identity.rank.value);
-      write_generation(preparation_->plan.generation, prepared.initGeneration());
+      write_generation(generation_, prepared.initGeneration());
       write_digest(preparation_->plan.digest(), prepared.initPlanDigest());
       prepared.setStep(trainer_->step().value);
     });
@@ -176,12 +255,11 @@ class StageActor final : public caf::event_based_actor {
     for (const auto& [rank, fd] : arena_fds_) local.push_back(rank);
     std::vector<transport::Routed::Route> routes;
     std::map<RankId, std::vector<std::byte>> remote;
-    for (std::uint32_t r = 0; r < preparation_->plan.rank_count(); ++r) {
-      const bool here = arena_fds_.contains({r});
-      if (RankId{r} != self && (parts_.identity.ucx_only || !here)) remote[{r}] = preparation_->ucx_addresses[r];
+    for (const auto& [rank, address] : preparation_->ucx_addresses) {
+      if (rank != self && (parts_.identity.ucx_only || !arena_fds_.contains(rank))) remote[rank] = address;
     }
     if (!parts_.identity.ucx_only && local.size() > 1) {
-      KINTSUGI_TRY_ASSIGN(auto carrier, shm::ShmCarrier::open({self, local, parts_.identity.fence}, ring_fd_.get()));
+      KINTSUGI_TRY_ASSIGN(auto carrier, shm::ShmCarrier::open({self, local, fence_}, ring_fd_.get()));
       KINTSUGI_TRY_ASSIGN(std::byte* const own, host_address(arena));
       carrier->register_own_arena({own, arena.bytes()});
       transport::Routed::Route route;
@@ -194,12 +272,13 @@ class StageActor final : public caf::event_based_actor {
       routes.push_back(std::move(route));
     }
     if (!remote.empty()) {
-      KINTSUGI_TRY(parts_.ucx->connect(remote));
+      KINTSUGI_TRY(ucx_->connect(remote));
       transport::Routed::Route route;
       for (const auto& [rank, address] : remote) route.peers.push_back(rank);
-      route.carrier = std::move(parts_.ucx);
+      route.carrier = std::move(ucx_);
       routes.push_back(std::move(route));
     }
+    ucx_.reset();
     return std::unique_ptr<transport::PointToPoint>(std::make_unique<transport::Routed>(std::move(routes)));
   }
 
@@ -216,12 +295,14 @@ class StageActor final : public caf::event_based_actor {
   }
 
   Result<void> make_state() {
+    if (preparation_->transition) return trainer_->take_over(*preparation_->transition);
     if (preparation_->resume_directory.empty()) return trainer_->initialise();
     KINTSUGI_TRY_ASSIGN(const SavedState saved, SavedState::open(preparation_->resume_directory));
     return trainer_->load(saved);
   }
 
-  Result<void> train() {
+  Result<void> train(Generation generation) {
+    if (generation != generation_) return {};  // overtaken by a fence
     KINTSUGI_ASSERT_MSG(trainer_ != nullptr, "told to train before it was prepared");
     const auto on_step = [&](const DecisionRecord& record, double seconds) {
       tell_node([&](schemas::Message::Builder m) {
@@ -232,12 +313,21 @@ class StageActor final : public caf::event_based_actor {
       });
     };
     KINTSUGI_TRY(trainer_->run(preparation_->last, on_step));
+    if (trainer_->next_generation()) return {};  // the fence comes
     tell_node([&](schemas::Message::Builder m) { write_account(m.initFinished()); });
     return {};
   }
 
+  void drop_trainer() {
+    if (!trainer_) return;
+    parts_.trainer_switch->arm(nullptr, {});
+    past_ += trainer_->account();
+    trainer_.reset();
+  }
+
   void write_account(schemas::RankAccount::Builder out) const {
-    const Trainer::Account a = trainer_->account();
+    Trainer::Account a = past_;
+    a += trainer_->account();
     out.setJob(parts_.identity.job.value);
     out.setRank(parts_.identity.rank.value);
     out.setCells(a.cells);
@@ -245,10 +335,12 @@ class StageActor final : public caf::event_based_actor {
     out.setFlops(a.work.flops);
     out.setParameterBytes(a.parameter_bytes);
     out.setStateBytes(a.state_bytes);
+    out.setReplicaBytes(a.replica_bytes);
+    write_generation(generation_, out.initGeneration());
     out.setComputeSeconds(a.busy_seconds);
     out.setWaitSeconds(a.wait_seconds);
     out.setPeakMemoryBytes(peak_memory_bytes());
-    out.setPeakFlopsPerSecond(peak_flops_);
+    out.setPeakFlopsPerSecond(parts_.peak_flops);
     out.setStep(trainer_->step().value);
     write_digest(trainer_->final_digest(), out.initFinalDigest());
     auto traffic = out.initTraffic(static_cast<unsigned>(a.traffic.size()));
@@ -275,15 +367,16 @@ class StageActor final : public caf::event_based_actor {
       KINTSUGI_TRY_ASSIGN(const std::vector<float> host, trainer_->shards().read(i));
       const std::span<const float> all(host);
       const std::size_t n = host.size() / 3;
-      KINTSUGI_TRY_ASSIGN(SavedShard shard, write_shard(staging, trainer_->position(), parts_.identity.fence.lineage,
-                                                        layout.shard(program.shards[i]),
-                                                        {all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)}));
+      KINTSUGI_TRY_ASSIGN(SavedShard shard,
+                          write_shard(staging, trainer_->position(), fence_.lineage, layout.shard(program.shards[i]),
+                                      {all.subspan(0, n), all.subspan(n, n), all.subspan(2 * n, n)}));
       saved.push_back(shard);
     }
     tell_node([&](schemas::Message::Builder m) {
       auto out = m.initSaved();
       out.setJob(parts_.identity.job.value);
       out.setRank(parts_.identity.rank.value);
+      write_generation(generation_, out.initGeneration());
       auto shards = out.initShards(static_cast<unsigned>(saved.size()));
       for (unsigned i = 0; i < shards.size(); ++i) {
         shards[i].setShard(saved[i].shard.id.value);
@@ -294,14 +387,17 @@ class StageActor final : public caf::event_based_actor {
   }
 
   StageParts parts_;
+  RankState held_;         // beyond a generation
+  Generation generation_;  // the highest fence: nothing of a lower one is accepted
+  transport::Fence fence_;
+  std::unique_ptr<transport::ucx::UcxCarrier> ucx_;  // of this generation, until it is connected
+  // Of this generation, as far as it has come.
   std::optional<Preparation> preparation_;
   std::unique_ptr<RankBlueprint> blueprint_;
   FileDescriptor ring_fd_;
-  FileDescriptor state_fd_;
   std::map<RankId, FileDescriptor> arena_fds_;  // of this node's ranks
-  shm::Mapping state_;
   std::unique_ptr<Trainer> trainer_;
-  double peak_flops_ = 0;
+  Trainer::Account past_;  // of the trainers before
 };
 
 }  // namespace

@@ -1,18 +1,19 @@
-// The compute side of a rank: a detached actor, so its mailbox has a thread that may block for a whole run. It owns the
-// blueprint and the trainer; the rank's event-driven actor tells it what to do and may cancel it at any instant.
+// The compute side of a rank: a detached actor, so its mailbox has a thread that may block for a whole run. It owns what
+// the rank holds and one trainer a generation; the rank's event-driven actor tells it what to do, and reaches into a
+// running trainer through the switch.
 #pragma once
 
 #include <caf/actor.hpp>
 #include <caf/event_based_actor.hpp>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 
 #include "actors/system.hpp"
 #include "engine/pipeline/trainer.hpp"
-#include "transport/shm/shared_memory.hpp"
-#include "transport/ucx/ucx_carrier.hpp"
+#include "transport/ucx/ucx_context.hpp"
 
 namespace kintsugi::actors {
 
@@ -23,30 +24,44 @@ struct RankIdentity {
   int threads = 1;
   bool ucx_only = false;
   std::string interface;  // of tensors between nodes; empty: any
-  transport::Fence fence;
 };
 
-// Reaches into the stage from other threads: whoever comes first, the trainer or the cancellation, sees the other.
-class CancelSwitch {
+// Reaches into the stage from other threads: whoever comes first, the trainer or the fence, sees the other.
+class TrainerSwitch {
  public:
-  void arm(Trainer* trainer);  // nullptr: before the trainer goes
-  void cancel(const Error& why);
-  std::optional<Error> reason() const;
+  // The stage: from now on `trainer`, of `generation`, is the one to reach. nullptr: before a trainer goes.
+  void arm(Trainer* trainer, Generation generation);
+  // Cancels trainers older than `generation`, those still to be armed, too.
+  void fence(Generation generation, const Error& why);
+  // Cancels every trainer from now on: the process ends.
+  void end(const Error& why);
+  // Has the running trainer vote for a change to `generation`.
+  void intend(Generation generation);
+  std::optional<Error> ended() const;
 
  private:
   mutable std::mutex mutex_;
   Trainer* trainer_ = nullptr;
-  std::optional<Error> reason_;
+  Generation of_trainer_;
+  Generation fenced_;
+  std::optional<Error> fence_reason_, end_reason_;
 };
 
 // --- rank -> stage --------------------------------------------------------------------------------------------------
+struct FenceStage {
+  Lineage lineage;
+  Generation generation;
+  Step known;  // the newest whose record the supervisor has
+};
 struct PrepareStage {
   ControlMessage message;  // schemas::Prepare
 };
 struct StageSegments {
   ControlMessage message;  // schemas::Segments, with its descriptors
 };
-struct TrainStage {};
+struct TrainStage {
+  Generation generation;
+};
 struct SaveStage {
   std::string staging;
 };
@@ -56,6 +71,7 @@ struct StageFrame {
   std::shared_ptr<transport::Frame> frame;
 };
 struct StageFailed {
+  Generation generation;
   Error error;
 };
 
@@ -63,9 +79,9 @@ struct StageParts {
   RankIdentity identity;
   kernels::Device* device = nullptr;  // outlives the actor
   const Clock* clock = nullptr;       // likewise
-  std::shared_ptr<CancelSwitch> cancel;
-  std::unique_ptr<transport::ucx::UcxCarrier> ucx;  // of the generation to be prepared
-  std::function<double()> measure_peak;             // float32 FLOP/s of this rank's threads, now
+  std::shared_ptr<TrainerSwitch> trainer_switch;
+  std::shared_ptr<transport::ucx::UcxContext> ucx;
+  double peak_flops = 0;  // float32 FLOP/s of this rank's threads, measured in this run
   caf::actor rank;
 };
 
@@ -73,6 +89,7 @@ caf::actor spawn_stage(caf::actor_system& system, StageParts parts);
 
 }  // namespace kintsugi::actors
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::FenceStage)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::PrepareStage)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::StageSegments)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::TrainStage)

@@ -15,7 +15,7 @@ struct StrongId {
   constexpr auto operator<=>(const StrongId&) const = default;
 };
 
-using RankId = StrongId<struct RankTag>;    // a rank of a job, dense from 0 within a plan
+using RankId = StrongId<struct RankTag>;    // a rank of a job, given by its supervisor, never reused
 using NodeId = StrongId<struct NodeTag>;    // given by the supervisor, never reused
 using StageId = StrongId<struct StageTag>;  // a contiguous run of layers
 using LaneId = StrongId<struct LaneTag>;    // a logical data-parallel replica

@@ -25,6 +25,7 @@ void add_join(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
 void add_cancel(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
+void add_inject(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_version(CLI::App& app, Action& action);

@@ -17,15 +17,11 @@ void add_rank(CLI::App& app, Action& action) {
   command->add_option("--rank", id.rank.value)->required();
   command->add_option("--incarnation", id.incarnation.value)->required();
   command->add_option("--threads", id.threads)->required();
-  command->add_option("--lineage", id.fence.lineage.value)->required();
-  command->add_option("--epoch", id.fence.generation.epoch)->required();
-  command->add_option("--counter", id.fence.generation.counter)->required();
   command->add_flag("--ucx-only", id.ucx_only);
   command->add_option("--interface", id.interface);
   o->log.add_to(*command);
   command->callback([&action, o] {
     action = [o] {
-      o->process.identity.fence.job = o->process.identity.job;
       o->process.logger = o->log.make("rank", LogLevel::warning);
       return actors::run_rank_process(o->process);
     };

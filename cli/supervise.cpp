@@ -1,20 +1,18 @@
-#include <fcntl.h>
-#include <sys/file.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <filesystem>
 
 #include "actors/cluster_supervisor.hpp"
+#include "base/tell.hpp"
 #include "cli/command.hpp"
 #include "cli/inbox.hpp"
+#include "engine/telemetry/journal.hpp"
 #include "transport/link/cluster_file.hpp"
 
 namespace kintsugi::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct SuperviseOptions {
   std::string listen = "127.0.0.1:7700";
@@ -42,46 +40,6 @@ Result<transport::ListenAddress> parse_listen(const std::string& text) {
   return out;
 }
 
-// The state directory, held by one supervisor at a time.
-struct StateDirectory {
-  std::string path;
-  FileDescriptor lock;
-  std::uint32_t epoch = 0;  // of this start
-
-  static Result<StateDirectory> take(const std::string& path) {
-    StateDirectory state;
-    state.path = path;
-    std::error_code failed;
-    fs::create_directories(path, failed);
-    if (failed)
-      return Error{ErrorAction::tell_user, "cannot make the state directory " + path + ": " + failed.message()};
-    const std::string lock = path + "/lock";
-    state.lock = FileDescriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!state.lock.valid()) return Error{ErrorAction::tell_user, errno_message("cannot open", lock)};
-    if (::flock(state.lock.get(), LOCK_EX | LOCK_NB) != 0) {
-      return Error{ErrorAction::tell_user, "another supervisor uses the state directory " + path +
-                                               "; end it, or give this one its own --state"};
-    }
-    KINTSUGI_TRY(state.next_epoch());
-    return state;
-  }
-
- private:
-  Result<void> next_epoch() {
-    const std::string file = path + "/epoch";
-    if (fs::exists(file)) {
-      KINTSUGI_TRY_ASSIGN(const std::string text, read_text_file(file, 64));
-      if (std::from_chars(text.data(), text.data() + text.size(), epoch).ec != std::errc()) {
-        return Error{ErrorAction::tell_user, file +
-                                                 " is damaged; it holds the number of starts: write a higher one than "
-                                                 "any used before"};
-      }
-    }
-    const std::string next = std::to_string(++epoch) + "\n";
-    return write_file_atomically(file, std::as_bytes(std::span(next)));
-  }
-};
-
 bool is_wildcard(const std::string& address) {
   return address.empty() || address == "0.0.0.0" || address == "::";
 }
@@ -89,6 +47,21 @@ bool is_wildcard(const std::string& address) {
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+Result<Journal> open_journal(const std::string& directory) {
+  JournalStart start{.wall_ns = wall_clock_ns(),
+                     .host = host_name(),
+                     .pid = static_cast<std::uint32_t>(::getpid()),
+                     .version = kintsugi_version()};
+  KINTSUGI_ASSERT(::getrandom(&start.new_cluster_id, sizeof start.new_cluster_id, 0) ==
+                  static_cast<ssize_t>(sizeof start.new_cluster_id));
+  Result<Journal> journal = Journal::open(directory, start);
+  if (journal && journal->dropped_bytes() != 0) {
+    tell("kintsugi: {}/journal: dropped a torn tail of {} bytes, which nobody was promised\n", directory,
+         journal->dropped_bytes());
+  }
+  return journal;
 }
 
 int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
@@ -110,9 +83,10 @@ int supervise(const SuperviseOptions& o) {
   Inbox inbox;
   const Result<transport::ListenAddress> listen = parse_listen(o.listen);
   if (!listen) return fail(listen.error());
-  const Result<StateDirectory> state = StateDirectory::take(absolute_path(o.state));
-  if (!state) return fail(state.error());
-  Result<transport::Identity> identity = transport::load_or_make_identity(state->path);
+  const Result<Journal> journal = open_journal(absolute_path(o.state));
+  if (!journal) return fail(journal.error());
+  const std::string& state = journal->directory();
+  Result<transport::Identity> identity = transport::load_or_make_identity(state);
   if (!identity) return fail(identity.error());
   const transport::JoinToken token = identity->token;
 
@@ -120,7 +94,7 @@ int supervise(const SuperviseOptions& o) {
   options.address = listen->address;
   options.port = listen->port;
   options.identity = std::move(*identity);
-  options.epoch = state->epoch;
+  options.epoch = journal->epoch();
   options.version = kintsugi_version();
   options.logger = o.log.make("supervisor", LogLevel::warning);
   auto cluster = actors::Cluster::start(std::move(options));
@@ -129,7 +103,7 @@ int supervise(const SuperviseOptions& o) {
 
   transport::ListenAddress reached = (*cluster)->address();
   if (is_wildcard(reached.address)) reached.address = "127.0.0.1";
-  if (const Result<void> wrote = transport::write_cluster_file(state->path, {{reached.text()}, token}); !wrote) {
+  if (const Result<void> wrote = transport::write_cluster_file(state, {{reached.text()}, token}); !wrote) {
     return fail(wrote.error());
   }
   if (is_wildcard(listen->address)) reached.address = host_name();
@@ -137,7 +111,7 @@ int supervise(const SuperviseOptions& o) {
               (*cluster)->address().text().c_str(), reached.text().c_str(), transport::to_text(token).c_str());
   std::fflush(stdout);
   const int code = wait_for_end(inbox, **cluster);
-  ::unlink((state->path + "/cluster.json").c_str());
+  ::unlink((state + "/cluster.json").c_str());
   return code;
 }
 

@@ -78,7 +78,7 @@ struct AdamwArguments {
   View moment1;                       // (n) f32
   View moment2;                       // (n) f32
   View gradient;                      // (n) f32, reduced, not yet clipped
-  View published;                     // (n) f32 or bf16
+  View published;                     // (n) f32 or bf16; empty: not stored
   std::span<const DecayRange> decay;  // copied at the call
   AdamwScalars scalars;
   View digest;  // (16) byte: the shard digest of the new state, see state_digest
@@ -165,7 +165,7 @@ class Ops {
 
   // --- update -----------------------------------------------------------------------------------------------------
   virtual void adamw(Stream&, const AdamwArguments&) = 0;
-  // The same for several shards whose `published` have one dtype, spread over threads: a shard is one thread's work.
+  // The same for several shards whose `published`, where there is one, have one dtype, spread over threads: a shard is one thread's work.
   virtual void adamw_many(Stream&, std::span<const AdamwArguments>) = 0;
   // The shard digest: XXH3-128 over the state in blocks of 4096 elements, each block as master bytes, then moment1
   // bytes, then moment2 bytes. digest: (16) bytes, high half then low half, each little-endian.

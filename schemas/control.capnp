@@ -4,14 +4,17 @@
 # A job's life, seen from here:
 #   client      submit                     -> supervisor, which answers accepted (or refused) and later streams progress
 #   supervisor  startRanks                 -> nodes, which spawn rank processes; each sends rankUp
-#   supervisor  prepare (plan, addresses)  -> nodes -> ranks; a rank asks its node for memory (segments), builds its
-#                                             program, makes or reads its shards and answers prepared
+# then, for every generation:
+#   supervisor  fence                      -> nodes -> ranks: drop all work of older generations. Each rank answers
+#                                             rankReport, each node nodeReport: what they hold
+#   supervisor  prepare (plan, addresses,  -> nodes -> ranks; a rank asks its node for memory (segments), makes, takes over
+#               transition)                   or fetches its shards and answers prepared
 #   supervisor  resume                     -> nodes -> ranks: train; the rank at the root of the control tree sends a
 #                                             stepDone for each decision record
+# A rankDown, a lost node, a failed or a passed deadline makes the next generation; so does a planned change, after intend.
 #   ranks       finished (with accounts)   -> supervisor
 #   supervisor  save, if asked             -> ranks; each answers saved
 #   supervisor  stop                       -> nodes -> ranks exit; each process's end is a rankDown
-# Any rankDown before finished, node down, failed or passed deadline ends the job in this version: stop, then ended.
 
 using Cxx = import "/capnp/c++.capnp";
 using Record = import "record.capnp";
@@ -58,6 +61,15 @@ struct Message {
     ended @23 :Ended;
     statusReply @24 :Text;           # JSON
     shutdown @25 :Void;              # client -> supervisor: end the cluster (the embedded run uses it)
+
+    # generations
+    fence @26 :Fence;                # supervisor -> node -> rank
+    rankReport @27 :RankReport;      # rank -> node -> supervisor
+    nodeReport @28 :NodeReport;      # node -> supervisor
+    intend @29 :JobRef;              # supervisor -> node -> rank: vote for changing to this generation
+    killRank @30 :KillRank;          # supervisor -> node: it does not answer
+
+    inject @31 :Inject;              # client -> supervisor -> node: a fault, on purpose
   }
 }
 
@@ -88,8 +100,64 @@ struct StartRanks {
   ranks @1 :List(UInt32);            # this node's
   threads @2 :UInt32;                # compute threads of each
   ucxOnly @3 :Bool;                  # --transport ucx
-  lineage @4 :UInt64;
-  generation @5 :Record.Generation;  # to be prepared next: a rank opens its endpoints for it before it says hello
+}
+
+struct KillRank {
+  job @0 :UInt32;
+  rank @1 :UInt32;
+  why @2 :Text;
+}
+
+struct Fence {
+  job @0 :UInt32;
+  lineage @1 :UInt64;
+  generation @2 :Record.Generation;
+  why @3 :Text;
+  knownStep @4 :UInt64;              # the newest that the supervisor has a record of
+}
+
+# One STABLE copy of a shard.
+struct ShardCopy {
+  shard @0 :UInt32;
+  version @1 :UInt64;
+  updates @2 :UInt64;
+  digest @3 :Record.Digest;
+  hasNextGradient @4 :Bool;          # the reduced gradient of version + 1 is there
+}
+
+struct Holding {
+  rank @0 :UInt32;
+  copies @1 :List(ShardCopy);
+  record @2 :Record.DecisionRecord;  # the newest it holds; null: none
+}
+
+struct RankReport {
+  job @0 :UInt32;
+  generation @1 :Record.Generation;
+  holding @2 :Holding;
+  ucxAddress @3 :Data;               # of its endpoints for this generation
+  records @4 :List(Record.DecisionRecord);  # of steps after knownStep, ascending
+}
+
+struct NodeReport {
+  job @0 :UInt32;
+  generation @1 :Record.Generation;
+  leftBehind @2 :List(Holding);      # by ranks whose processes are gone
+}
+
+struct ShardMove {
+  shard @0 :UInt32;
+  to @1 :UInt32;
+  from @2 :UInt32;
+  takeOver @3 :Bool;                 # the memory itself, on one node
+}
+
+# How a generation begins (engine/control/recovery.hpp).
+struct Transition {
+  step @0 :UInt64;
+  updates @1 :UInt64;
+  record @2 :Record.DecisionRecord;  # of `step`; null: no copy lacks it
+  moves @3 :List(ShardMove);
 }
 
 struct RankUp {
@@ -97,19 +165,19 @@ struct RankUp {
   rank @1 :UInt32;
   pid @2 :UInt32;
   incarnation @3 :UInt64;
-  ucxAddress @4 :Data;
-  kernelVariant @5 :Text;
+  kernelVariant @4 :Text;
 }
 
 struct Prepare {
   job @0 :UInt32;
   jobFile @1 :Text;                  # canonical YAML (to_yaml), paths absolute
   plan @2 :PlanSchema.Plan;
-  ucxAddresses @3 :List(Data);       # by rank
+  ucxAddresses @3 :List(Data);       # in the order of the plan's ranks
   steps @4 :UInt64;                  # train until this step
-  resumeDirectory @5 :Text;          # empty: initialise at step 0
+  resumeDirectory @5 :Text;          # without a transition: where state is read from; empty: initialise at step 0
   stepBudgetMs @6 :UInt64;           # deadline of any one wait inside a step
   ucxOnly @7 :Bool;
+  transition @8 :Transition;         # null: state is made anew
 }
 
 struct Prepared {
@@ -149,6 +217,8 @@ struct RankAccount {
   finalDigest @13 :Record.Digest;    # from the closing vote; the same at every rank
   step @14 :UInt64;
   peakFlopsPerSecond @15 :Float64;   # float32 multiply-add peak measured by this rank's threads in this run; 0: not measured
+  generation @16 :Record.Generation;
+  replicaBytes @17 :UInt64;          # of copies of other ranks' shards
 }
 
 struct Save {
@@ -160,6 +230,7 @@ struct Saved {
   job @0 :UInt32;
   rank @1 :UInt32;
   shards @2 :List(ShardDigest);
+  generation @3 :Record.Generation;
 }
 
 struct ShardDigest {
@@ -172,6 +243,7 @@ struct Failed {
   rank @1 :UInt32;
   action @2 :UInt8;                  # ErrorAction
   message @3 :Text;
+  generation @4 :Record.Generation;  # of the work that failed
 }
 
 struct RankDown {
@@ -188,15 +260,33 @@ struct Stop {
 }
 
 struct NeedSegments {
-  arenaBytes @0 :UInt64;             # lent to peers: gradients, boundary activations, weights
-  stateBytes @1 :UInt64;             # committed state: outlives the rank process
+  generation @0 :Record.Generation;
+  arenaBytes @1 :UInt64;             # lent to peers: gradients, boundary activations, weights
+  copies @2 :List(NeedCopy);         # that the rank does not have yet
 }
 
-# Memory of a generation, as descriptors beside frames; a frame holds eight at most, so it comes in parts.
+# Memory of a copy of a shard: it outlives the rank process.
+struct NeedCopy {
+  shard @0 :UInt32;
+  bytes @1 :UInt64;
+  takeOver @2 :Bool;                 # the copy that `from` left behind
+  from @3 :UInt32;
+}
+
+# Memory as descriptors beside frames; a frame holds eight at most, so it comes in parts.
 struct Segments {
-  ranks @0 :List(UInt32);            # all of this node and job, ascending: one arena each
-  leads @1 :Bool;                    # the first two descriptors are the ring segment and the rank's own state
-  arenas @2 :List(UInt32);           # then the arenas of these
+  generation @0 :Record.Generation;
+  parts @1 :List(Segment);           # one a descriptor, in order
+  last @2 :Bool;
+}
+
+struct Segment {
+  union {
+    ring @0 :Void;                   # of this node's ranks in this generation
+    board @1 :Void;                  # for the newest decision record
+    arena @2 :UInt32;                # of a rank of this node, its own included
+    copy @3 :UInt32;                 # of a shard
+  }
 }
 
 struct Submit {
@@ -209,6 +299,23 @@ struct Submit {
   threads @6 :UInt32;                # of each rank; 0: cores of the node / its ranks
   ucxOnly @7 :Bool;
   follow @8 :Bool;                   # stream progress and the end on this link
+}
+
+# A real fault on a live cluster.
+struct Inject {
+  enum Fault {
+    kill @0;
+    stop @1;
+    continue @2;
+    corrupt @3;                      # flips a bit of a copy of a shard
+  }
+  fault @0 :Fault;
+  target :union {
+    supervisor @1 :Void;
+    node @2 :UInt32;
+    rank @3 :UInt32;
+  }
+  shard @4 :UInt32;                  # corrupt: of the rank's copies
 }
 
 struct Refused {

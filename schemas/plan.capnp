@@ -10,11 +10,21 @@ struct Plan {
   lineage @1 :UInt64;
   generation @2 :Record.Generation;
   lanes @3 :UInt32;
-  rankNodes @4 :List(UInt32);        # by rank
+  ranks @4 :List(Member);            # ascending
   stages @5 :List(Stage);
-  shardPrimaries @6 :List(UInt32);   # by shard
+  shards @6 :List(Holders);          # by shard
   reason @7 :Text;
   digest @8 :Record.Digest;          # over all but the reason; a receiver checks it
+}
+
+struct Member {
+  rank @0 :UInt32;
+  node @1 :UInt32;
+}
+
+struct Holders {
+  primary @0 :UInt32;
+  replicas @1 :List(UInt32);
 }
 
 struct Stage {

@@ -11,6 +11,7 @@ const char* name_of(MessageKind kind) {
     case MessageKind::weights: return "weights";
     case MessageKind::contribution: return "contribution";
     case MessageKind::decision: return "decision";
+    case MessageKind::state: return "state";
   }
   return "unknown kind";
 }

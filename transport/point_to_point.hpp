@@ -29,6 +29,7 @@ enum class MessageKind : std::uint8_t {
   weights,              // item: shard; step: the version
   contribution,         // vote: towards the root of the control tree; item: phase
   decision,             // vote: from the root
+  state,                // a copy of a shard that changes hands; item: shard, part: piece; step: the version
 };
 
 // For receive: a message of any size up to kMaxSmallMessageBytes.

@@ -32,7 +32,13 @@ void write_record(const DecisionRecord& record, schemas::DecisionRecord::Builder
   out.setFailureDomains(record.failure_domains);
   out.initPreviousDigest().setHigh(record.previous_digest.high);
   out.getPreviousDigest().setLow(record.previous_digest.low);
-  if (record.stop) out.initEffects(1)[0].setStop();
+  auto effects = out.initEffects((record.stop ? 1U : 0U) + (record.next_generation ? 1U : 0U));
+  if (record.stop) effects[0].setStop();
+  if (record.next_generation) {
+    auto plan = effects[effects.size() - 1].initPlan();
+    plan.setEpoch(record.next_generation->epoch);
+    plan.setCounter(record.next_generation->counter);
+  }
 }
 
 DecisionRecord read_record(schemas::DecisionRecord::Reader in) {
@@ -51,7 +57,10 @@ DecisionRecord read_record(schemas::DecisionRecord::Reader in) {
   record.gradient_norm = from_bits(in.getGradientNormBits());
   record.failure_domains = in.getFailureDomains();
   record.previous_digest = {in.getPreviousDigest().getHigh(), in.getPreviousDigest().getLow()};
-  for (const auto effect : in.getEffects()) record.stop = record.stop || effect.isStop();
+  for (const auto effect : in.getEffects()) {
+    record.stop = record.stop || effect.isStop();
+    if (effect.isPlan()) record.next_generation = {effect.getPlan().getEpoch(), effect.getPlan().getCounter()};
+  }
   return record;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct DecisionRecord {
   std::uint16_t failure_domains = 1;  // R_eff
   Digest previous_digest;             // of committed state after step - 1
   bool stop = false;                  // the job ends after this step
+  // All members were ready to change to this generation: none works beyond this step under the present one.
+  std::optional<Generation> next_generation;
   bool operator==(const DecisionRecord&) const = default;
 };
 

@@ -1,141 +1,39 @@
-// A job's life as a pure machine: waiting -> starting -> preparing -> running -> saving -> stopping -> ended.
+// A job's life as a pure machine (DESIGN 7):
 //
-// In this version a fault ends the job: the machine names the culprit, stops the others and waits, up to a deadline,
-// until every process is gone. Plan, prepare and switch already have the shape of a generation change (DESIGN 7), so
-// that survival adds transitions, not another path.
+//   waiting -> starting -> fencing -> preparing -> running -> saving -> stopping -> ended
+//                 ^          ^            |           |         |
+//                 +----------+------------+-----------+---------+   a fault, or a planned change that was voted
+//
+// Every generation is made in one way: all members are fenced and report what they hold, a plan is made for those that
+// live, they prepare it, and once all have, training goes on. The first generation is that with nothing to report. A
+// fault in any phase starts over with a higher generation. Ranks are never replaced, they are succeeded: survivors take
+// over at once, a new rank process starts where a slot is free, and is let in by a planned change at a vote. Only where
+// nobody lives who could take over does training wait for new ranks (starting).
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "engine/control/decision_record.hpp"
-#include "engine/plan/planner.hpp"
+#include "engine/control/fence_answers.hpp"
+#include "engine/control/job_events.hpp"
+#include "engine/control/rank_table.hpp"
 
 namespace kintsugi {
 
-enum class JobPhase : std::uint8_t { waiting, starting, preparing, running, saving, stopping, ended };
+enum class JobPhase : std::uint8_t { waiting, starting, fencing, preparing, running, saving, stopping, ended };
 const char* to_string(JobPhase phase);
 
-// Deadlines of the phases, all derived from one budget.
-struct JobDeadlines {
-  Duration waiting;    // for slots
-  Duration starting;   // until every rank process has said hello
-  Duration preparing;  // memory, state, first gather
-  Duration step;       // one step, decision to decision
-  Duration saving;
-  Duration stopping;  // until every rank process is reaped
-  static JobDeadlines from_budget(Duration step_budget);
-};
-
-struct JobRequest {
-  JobId job;
-  Lineage lineage;
-  Generation generation;
-  JobConfig config;
-  std::uint32_t ranks = 0;  // 0: as many as there are slots, at most the job's cells
-  std::uint32_t nodes = 0;  // wait for at least this many nodes
-  bool save = false;
-  JobDeadlines deadlines;
-};
-
-namespace job_event {
-struct NodeReady {
-  NodeId node;
-  std::string name;
-  std::uint32_t slots = 0;
-};
-struct NodeLost {
-  NodeId node;
-  std::string why;
-};
-struct RankUp {
-  RankId rank;
-  std::string kernel_variant;
-};
-struct RankPrepared {
-  RankId rank;
-  Generation generation;
-  Digest plan;
-  Step step;
-};
-struct StepFinal {
-  DecisionRecord record;
-};
-struct RankFinished {
-  RankId rank;
-  Step step;
-  Digest digest;
-};
-struct RankSaved {
-  RankId rank;
-};
-struct SaveCommitted {  // the checkpoint coordinator has published the directory, or could not
-  Result<void> outcome;
-};
-struct RankDown {  // the process is gone and reaped
-  RankId rank;
-  std::string why;        // "was killed by signal 9"
-  bool expected = false;  // it ended by itself after a stop
-};
-struct RankFailed {
-  RankId rank;
-  Error error;
-};
-struct Cancel {
-  std::string why;
-  int exit_code = 130;
-};
-struct DeadlinePassed {
-  std::uint64_t number = 0;
-};
-}  // namespace job_event
-
-using JobEvent =
-    std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankPrepared,
-                 job_event::StepFinal, job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
-                 job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
-
-namespace job_effect {
-struct Note {  // a phase, for people
-  std::string text;
-};
-struct StartRanks {
-  std::vector<NodeId> rank_nodes;
-};
-struct Prepare {
-  Plan plan;
-};
-struct Resume {
-  Generation generation;
-};
-struct Report {  // a step became final
-  DecisionRecord record;
-};
-struct Save {};
-struct CommitSave {};  // every rank has saved: publish
-struct Stop {
-  std::string why;
-};
-struct ArmDeadline {
-  std::uint64_t number = 0;
-  Instant at;
-};
-struct Ended {
-  int exit_code = 0;
-  std::string message;
-};
-}  // namespace job_effect
-
-using JobEffect = std::variant<job_effect::Note, job_effect::StartRanks, job_effect::Prepare, job_effect::Resume,
-                               job_effect::Report, job_effect::Save, job_effect::CommitSave, job_effect::Stop,
-                               job_effect::ArmDeadline, job_effect::Ended>;
-using JobEffects = std::vector<JobEffect>;
+// A fault that comes back with every generation is not one that a next generation cures. Beside these, every rank may
+// die once: one after the other, when somebody kills them all.
+constexpr std::uint32_t kMaxChangesWithoutStep = 16;
+// New processes for lost ones: a machine on which ranks die at once must not be kept busy by that.
+constexpr std::size_t kMaxRestarts = 8;
+constexpr Duration kRestartWindow = seconds(60);
 
 class JobMachine {
  public:
@@ -146,55 +44,115 @@ class JobMachine {
   JobEffects step(const JobEvent& event, Instant now);
 
   JobPhase phase() const { return phase_; }
+  Generation generation() const { return generation_; }
   const std::optional<Plan>& plan() const { return plan_; }
   Step final_step() const { return step_; }
-  std::uint64_t dropped() const { return dropped_; }
+  std::uint64_t dropped() const { return told_.dropped; }
   const JobRequest& request() const { return request_; }
+  bool operator==(const JobMachine&) const = default;
 
  private:
-  struct Node {
-    std::string name;
-    std::uint32_t slots = 0;
+  // Why a generation ends; a later kind explains more than an earlier one.
+  enum class CauseKind : std::uint8_t { planned, no_progress, work_failed, rank_lost, node_lost };
+  struct Cause {
+    CauseKind kind = CauseKind::planned;
+    std::string target, why;
+  };
+  static const char* name_of(CauseKind kind);
+
+  void on(const job_event::NodeReady& e);
+  void on(const job_event::NodeLost& e);
+  void on(const job_event::RankUp& e);
+  void on(const job_event::RankReported& e);
+  void on(const job_event::NodeReported& e);
+  void on(const job_event::RankPrepared& e);
+  void on(const job_event::StepFinal& e);
+  void on(const job_event::RankFinished& e);
+  void on(const job_event::RankSaved& e);
+  void on(const job_event::SaveCommitted& e);
+  void on(const job_event::RankDown& e);
+  void on(const job_event::RankFailed& e);
+  void on(const job_event::Cancel& e);
+  void on(const job_event::DeadlinePassed& e);
+
+  // What decides nothing, and does not tell machines apart.
+  struct Told {
+    JobEffects effects;  // of the event being handled
+    std::uint64_t dropped = 0;
+    bool operator==(const Told&) const { return true; }
   };
 
-  JobEffects on(const job_event::NodeReady&, Instant);
-  JobEffects on(const job_event::NodeLost&, Instant);
-  JobEffects on(const job_event::RankUp&, Instant);
-  JobEffects on(const job_event::RankPrepared&, Instant);
-  JobEffects on(const job_event::StepFinal&, Instant);
-  JobEffects on(const job_event::RankFinished&, Instant);
-  JobEffects on(const job_event::RankSaved&, Instant);
-  JobEffects on(const job_event::SaveCommitted&, Instant);
-  JobEffects on(const job_event::RankDown&, Instant);
-  JobEffects on(const job_event::RankFailed&, Instant);
-  JobEffects on(const job_event::Cancel&, Instant);
-  JobEffects on(const job_event::DeadlinePassed&, Instant);
+  void emit(JobEffect effect) { told_.effects.push_back(std::move(effect)); }
+  void drop() { ++told_.dropped; }
+  void enter(JobPhase phase, Duration limit);
+  bool is_current(RankId rank, Generation generation) const;
+  bool steps_left() const;
+  std::set<RankId> missing(const std::set<RankId>& have) const;
+  void stop(int exit_code, std::string why);
+  void end_if_all_down();
 
-  JobEffects drop();
-  JobEffects enter(JobPhase phase, Duration limit, Instant now, JobEffects effects);
-  JobEffects try_start(Instant now);
-  JobEffects prepare(Instant now);
-  JobEffects stop(int exit_code, std::string why, Instant now);
-  JobEffects end_if_all_down();
+  // job_ranks.cpp: how many ranks there are
   std::uint64_t cells() const;
-  std::uint32_t rank_count() const { return static_cast<std::uint32_t>(rank_nodes_.size()); }
-  std::string name_of(RankId rank) const;
-  std::string missing(const std::set<RankId>& have) const;
+  std::uint64_t wanted() const;
+  std::uint64_t gap() const;
+  std::uint64_t needed() const;
+  void try_start();
+  std::uint64_t launch(std::uint64_t count, const std::set<NodeId>& first = {});
+  // Into free slots, as far as the budget goes. False: it is spent.
+  bool replace_lost();
+  void leave_starting_if_ready();
+  void lost_while_starting(const std::string& why);
+  void go_on_without(const std::set<RankId>& silent);
+  void refuse(RankId rank, const std::string& why);
+  void refill();
+
+  // job_generation.cpp: from one generation to the next
+  void begin_generation(const std::optional<Cause>& cause);
+  void start_over(const std::string& why);
+  void consider_reports();
+  void go_on_from(const Cut& cut, const std::vector<RankReport>& reports);
+  void start_where_state_is(const std::set<NodeId>& nodes);
+  void prepare(Plan plan, std::optional<Transition> transition);
+  void give_up_unless_more_may_come(const std::vector<ShardId>& lost);
+  std::vector<ShardId> every_shard() const;
+  void stop_lost(const std::vector<ShardId>& shards);
+  bool is_publishing() const;
+  void lose_members(const std::set<RankId>& lost, const Cause& cause);
+  void on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes, const std::string& what);
+  void became_final(const DecisionRecord& record);
+  void open_incident(const Cause& cause);
+  void close_incident();
 
   JobRequest request_;
+  std::shared_ptr<const ModelLayout> layout_;
   JobPhase phase_ = JobPhase::waiting;
-  std::map<NodeId, Node> nodes_;
-  std::vector<NodeId> rank_nodes_;  // by rank, from starting on
-  std::optional<Plan> plan_;
-  std::set<RankId> up_, prepared_, finished_, saved_, down_;
+  RankTable ranks_;
+  std::deque<Instant> restarts_;  // within kRestartWindow
   std::optional<std::string> kernel_variant_;
-  std::optional<Digest> final_digest_;
+
+  Generation generation_;
+  std::set<RankId> members_;  // of the generation, from its fence on
+  FenceAnswers answers_;
+  std::set<RankId> overdue_;  // killed for their silence, not down yet
+  bool patience_is_out_ = false;
+  std::optional<Plan> plan_;
+  bool established_ = false;  // a generation was prepared: there is state that must not be made anew
+  std::optional<Generation> intended_;
+  std::set<RankId> prepared_, finished_, saved_;
+  std::uint64_t changes_ = 0;  // generations begun since a step became final
+
   Step step_;
+  std::optional<DecisionRecord> known_;  // of step_
+  std::optional<Digest> final_digest_;
+  std::optional<IncidentReport> incident_;  // the one under way
+  CauseKind incident_kind_ = CauseKind::planned;
+  std::uint32_t incident_count_ = 0;
+
   std::uint64_t deadline_number_ = 0;
-  std::uint64_t dropped_ = 0;
   int exit_code_ = 0;
-  std::string why_;                // of the end
-  bool cause_is_hearsay_ = false;  // a peer's error, which the death of the peer itself explains better
+  std::string why_;  // of the end
+  Instant now_;      // of the event being handled
+  Told told_;
 };
 
 }  // namespace kintsugi

@@ -57,6 +57,13 @@ void Membership::lease_free_nodes(MemberEffects& effects) {
   }
 }
 
+std::string label(const NodeInfo& info, std::string_view name) {
+  for (const std::string& l : info.labels) {
+    if (l.size() > name.size() && l.starts_with(name) && l[name.size()] == '=') return l.substr(name.size() + 1);
+  }
+  return {};
+}
+
 std::string member_name(NodeId node, const NodeInfo& info) {
   return to_string(node) + " (" + info.host + ")";
 }

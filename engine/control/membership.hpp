@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -89,6 +90,8 @@ class Membership {
   std::uint32_t next_node_ = 1;
 };
 
+// The value of a label "name=value"; empty: it has none of that name.
+std::string label(const NodeInfo& info, std::string_view name);
 // "2 (host)": what messages call a node.
 std::string member_name(NodeId node, const NodeInfo& info);
 

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <utility>
 
 #include "base/lane_tree.hpp"
 #include "engine/state/learning_rate.hpp"
@@ -26,6 +28,18 @@ std::vector<std::byte> encode_contribution(const Contribution& contribution) {
     shards[i].initPreviousDigest().setHigh(vote.previous_digest.high);
     shards[i].getPreviousDigest().setLow(vote.previous_digest.low);
   }
+  auto replicas = root.initReplicas(static_cast<unsigned>(contribution.replicas.size()));
+  for (unsigned i = 0; i < replicas.size(); ++i) {
+    const ReplicaVote& vote = contribution.replicas[i];
+    replicas[i].setShard(vote.shard.value);
+    replicas[i].setHolder(vote.holder.value);
+    replicas[i].initPreviousDigest().setHigh(vote.previous_digest.high);
+    replicas[i].getPreviousDigest().setLow(vote.previous_digest.low);
+  }
+  if (contribution.ready_for) {
+    root.initReadyFor().setEpoch(contribution.ready_for->epoch);
+    root.getReadyFor().setCounter(contribution.ready_for->counter);
+  }
   auto lanes = root.initLanes(static_cast<unsigned>(contribution.lanes.size()));
   for (unsigned i = 0; i < lanes.size(); ++i) {
     lanes[i].setLane(contribution.lanes[i].lane.value);
@@ -42,6 +56,13 @@ Result<Contribution> decode_contribution(std::span<const std::byte> bytes) {
                             std::bit_cast<double>(vote.getSquaredNormBits()),
                             {vote.getPreviousDigest().getHigh(), vote.getPreviousDigest().getLow()}});
     }
+    for (const auto vote : in.getReplicas()) {
+      out.replicas.push_back({{vote.getShard()},
+                              {vote.getHolder()},
+                              {vote.getPreviousDigest().getHigh(), vote.getPreviousDigest().getLow()}});
+    }
+    const Generation ready{in.getReadyFor().getEpoch(), in.getReadyFor().getCounter()};
+    if (ready != Generation{}) out.ready_for = ready;
     for (const auto lane : in.getLanes()) {
       out.lanes.push_back({{lane.getLane()}, std::bit_cast<double>(lane.getLossBits())});
     }
@@ -51,7 +72,9 @@ Result<Contribution> decode_contribution(std::span<const std::byte> bytes) {
 
 Contribution merge(Contribution a, const Contribution& b) {
   a.shards.insert(a.shards.end(), b.shards.begin(), b.shards.end());
+  a.replicas.insert(a.replicas.end(), b.replicas.begin(), b.replicas.end());
   a.lanes.insert(a.lanes.end(), b.lanes.begin(), b.lanes.end());
+  if (a.ready_for != b.ready_for) a.ready_for.reset();
   return a;
 }
 
@@ -84,9 +107,37 @@ Result<std::vector<Item>> complete_set(std::vector<Item> items, std::uint32_t co
   return items;
 }
 
-Result<std::vector<ShardVote>> complete_shards(const Contribution& all, std::uint32_t count) {
-  return complete_set(
-      all.shards, count, [](const ShardVote& v) { return v.shard.value; }, "shard");
+// Every shard's vote, once all its replicas have acknowledged it with an equal digest of the state before.
+Result<std::vector<ShardVote>> complete_shards(const Contribution& all, const Plan& plan) {
+  KINTSUGI_TRY_ASSIGN(std::vector<ShardVote> votes, complete_set(
+                                                        all.shards, static_cast<std::uint32_t>(plan.shards.size()),
+                                                        [](const ShardVote& v) { return v.shard.value; }, "shard"));
+  std::map<std::pair<ShardId, RankId>, Digest> acknowledged;
+  for (const ReplicaVote& vote : all.replicas) acknowledged[{vote.shard, vote.holder}] = vote.previous_digest;
+  std::size_t expected = 0;
+  for (const ShardVote& vote : votes) {
+    for (const RankId holder : plan.shards[vote.shard.value].replicas) {
+      ++expected;
+      const auto found = acknowledged.find({vote.shard, holder});
+      if (found == acknowledged.end()) {
+        return Error{
+            ErrorAction::end_generation,
+            fmt::format("the vote lacks the acknowledgement of shard {} by rank {}", vote.shard.value, holder.value)};
+      }
+      if (found->second != vote.previous_digest) {
+        return Error{
+            ErrorAction::end_generation,
+            fmt::format("shard {}: the copies of rank {} and rank {} differ ({} and {}); one of them is corrupt",
+                        vote.shard.value, plan.primary_of(vote.shard).value, holder.value, to_hex(vote.previous_digest),
+                        to_hex(found->second))};
+      }
+    }
+  }
+  if (all.replicas.size() != expected) {
+    return Error{ErrorAction::end_generation, fmt::format("the vote has {} acknowledgements of replicas, the plan {}",
+                                                          all.replicas.size(), expected)};
+  }
+  return votes;
 }
 
 Digest digest_of(const CommitState& state, const JobConfig& job, const std::vector<ShardVote>& votes) {
@@ -98,15 +149,15 @@ Digest digest_of(const CommitState& state, const JobConfig& job, const std::vect
 
 }  // namespace
 
-Result<Digest> digest_of_contribution(const CommitState& state, const JobConfig& job, std::uint32_t shard_count,
+Result<Digest> digest_of_contribution(const CommitState& state, const JobConfig& job, const Plan& plan,
                                       const Contribution& all) {
-  KINTSUGI_TRY_ASSIGN(const std::vector<ShardVote> votes, complete_shards(all, shard_count));
+  KINTSUGI_TRY_ASSIGN(const std::vector<ShardVote> votes, complete_shards(all, plan));
   return digest_of(state, job, votes);
 }
 
-Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& job, std::uint32_t shard_count,
+Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& job, const Plan& plan,
                                    const Contribution& all) {
-  KINTSUGI_TRY_ASSIGN(const std::vector<ShardVote> votes, complete_shards(all, shard_count));
+  KINTSUGI_TRY_ASSIGN(const std::vector<ShardVote> votes, complete_shards(all, plan));
   KINTSUGI_TRY_ASSIGN(const std::vector<LaneLoss> lanes, complete_set(
                                                              all.lanes, static_cast<std::uint32_t>(job.batch.lanes),
                                                              [](const LaneLoss& l) { return l.lane.value; }, "lane"));
@@ -122,6 +173,8 @@ Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& jo
   record.loss = static_cast<float>(loss);
   record.gradient_norm = static_cast<float>(norm);
   record.previous_digest = digest_of(state, job, votes);
+  record.failure_domains = plan.failure_domains();
+  record.next_generation = all.ready_for;
   if (record.outcome == Outcome::commit) {
     const kernels::AdamwScalars scalars = update_scalars(job.optimizer, record.step, record.updates, norm);
     record.clip_scale = scalars.clip_scale;

@@ -1,16 +1,19 @@
 // The vote of a step: from what ranks bring to the decision record. Pure (DESIGN 6.4): it runs at the root of the
 // control tree, in the simulator and in tests alike.
 //
-// Every shard of the job must be there exactly once, and every lane; a missing one is not a smaller step but no step.
+// Every shard of the job must be there exactly once, every lane, and the acknowledgement of every replica of the plan; a
+// missing one is not a smaller step but no step.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/control/decision_record.hpp"
 #include "engine/model/job_config.hpp"
+#include "engine/plan/plan.hpp"
 
 namespace kintsugi {
 
@@ -21,6 +24,14 @@ struct ShardVote {
   bool operator==(const ShardVote&) const = default;
 };
 
+// A replica's acknowledgement: it holds the reduced gradient of this step, and its copy is at the step before.
+struct ReplicaVote {
+  ShardId shard;
+  RankId holder;
+  Digest previous_digest;
+  bool operator==(const ReplicaVote&) const = default;
+};
+
 struct LaneLoss {
   LaneId lane;
   double loss = 0;  // sum over the lane's tokens, microbatches in order
@@ -28,8 +39,11 @@ struct LaneLoss {
 };
 
 struct Contribution {
-  std::vector<ShardVote> shards;
+  std::vector<ShardVote> shards;  // of primaries
+  std::vector<ReplicaVote> replicas;
   std::vector<LaneLoss> lanes;
+  // What all that contributed are ready to change to after this step; empty as soon as one is not.
+  std::optional<Generation> ready_for;
   bool operator==(const Contribution&) const = default;
 };
 
@@ -47,12 +61,14 @@ struct CommitState {
   std::uint64_t updates = 0;  // t: COMMITs so far
 };
 
-// The record of step state.step + 1. Error{end_generation} naming the shards or lanes that are missing or double.
-Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& job, std::uint32_t shard_count,
+// The record of step state.step + 1 under `plan`. Error{end_generation} naming the shards, replicas or lanes that are
+// missing or double, or the shard and holder whose copy differs from the primary's.
+Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& job, const Plan& plan,
                                    const Contribution& all);
 
-// State digest after `state.step` from the shard digests that `all` carries (see engine/state/state_digest.hpp).
-Result<Digest> digest_of_contribution(const CommitState& state, const JobConfig& job, std::uint32_t shard_count,
+// State digest after `state.step` from the shard digests that `all` carries (see engine/state/state_digest.hpp), with the
+// same checks of shards and replicas.
+Result<Digest> digest_of_contribution(const CommitState& state, const JobConfig& job, const Plan& plan,
                                       const Contribution& all);
 
 // How a record moves the state: SKIP advances the step (and with it the data position), not t.

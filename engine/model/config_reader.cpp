@@ -13,8 +13,8 @@ namespace kintsugi {
 namespace {
 
 // Keys that the design names and that do nothing yet.
-constexpr std::string_view kLaterKeys[] = {"resilience", "checkpoint", "validation", "revisions", "reduction",
-                                           "telemetry",  "generate",   "cluster",    "labels",    "tensor_parallel"};
+constexpr std::string_view kLaterKeys[] = {"checkpoint", "validation", "revisions", "reduction",      "telemetry",
+                                           "generate",   "cluster",    "labels",    "tensor_parallel"};
 
 const YamlNode kEmptyMap{.kind = YamlNode::Kind::map, .scalar = {}, .items = {}, .entries = {}};
 

@@ -204,6 +204,12 @@ ParallelConfig read_parallel(const YamlNode& node, const ModelConfig& model, Con
   return p;
 }
 
+ResilienceConfig read_resilience(const YamlNode& node, ConfigErrors& errors) {
+  ConfigMap map(node, "resilience", {"replicas"}, errors);
+  const ResilienceConfig standard;
+  return {map.integer("replicas", {1, 8}, standard.replicas)};
+}
+
 std::string read_name(ConfigMap& file) {
   std::string name = file.text("job");
   const bool plain = std::ranges::all_of(
@@ -221,7 +227,8 @@ Result<JobConfig> parse_job(const std::string& yaml_text, const std::string& sou
     return yaml_error(source, root.line, "the file is empty; write a job, e.g. examples/tiny.yaml");
   }
   ConfigErrors errors(source);
-  ConfigMap file(root, "", {"job", "model", "data", "batch", "optimizer", "parallel", "precision", "steps"}, errors);
+  ConfigMap file(
+      root, "", {"job", "model", "data", "batch", "optimizer", "parallel", "resilience", "precision", "steps"}, errors);
   JobConfig c;
   c.name = read_name(file);
   c.steps = file.integer("steps", kSteps);
@@ -235,6 +242,7 @@ Result<JobConfig> parse_job(const std::string& yaml_text, const std::string& sou
   c.batch = read_batch(file.child("batch"), c.model, errors);
   c.optimizer = read_optimizer(file.child("optimizer"), c.steps, errors);
   if (file.has("parallel")) c.parallel = read_parallel(file.child("parallel"), c.model, errors);
+  if (file.has("resilience")) c.resilience = read_resilience(file.child("resilience"), errors);
   if (errors.any()) return errors.first();
   return c;
 }
@@ -300,6 +308,7 @@ std::string to_yaml(const JobConfig& c) {
   out += fmt::format("parallel:\n  stages: {}\n  schedule: {}\n",
                      c.parallel.stages ? std::to_string(*c.parallel.stages) : "auto",
                      name_of(kSchedules, c.parallel.schedule));
+  out += fmt::format("resilience:\n  replicas: {}\n", c.resilience.replicas);
   out += fmt::format("precision: {}\nsteps: {}\n", name_of(kPrecisions, c.precision), c.steps);
   return out;
 }

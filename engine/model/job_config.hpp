@@ -74,6 +74,11 @@ struct ParallelConfig {
   bool operator==(const ParallelConfig&) const = default;
 };
 
+struct ResilienceConfig {
+  std::int64_t replicas = 2;  // copies of every shard, the primary's included; fewer where there are fewer ranks
+  bool operator==(const ResilienceConfig&) const = default;
+};
+
 struct JobConfig {
   std::string name;
   ModelConfig model;
@@ -81,6 +86,7 @@ struct JobConfig {
   BatchConfig batch;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
+  ResilienceConfig resilience;
   Precision precision = Precision::float32;
   std::int64_t steps = 0;
   bool operator==(const JobConfig&) const = default;
@@ -103,7 +109,7 @@ std::string to_yaml(const JobConfig& config);
 Result<void> check_model(const ModelConfig& model, const std::string& source);
 
 // Names what can show in the bits: model, data format and seed, batch, optimizer (learning-rate horizon included),
-// precision. Not the job's name, paths, parallel shape or number of steps.
+// precision. Not the job's name, paths, parallel shape, resilience or number of steps.
 Digest job_identity(const JobConfig& config);
 
 }  // namespace kintsugi

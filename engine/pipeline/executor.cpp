@@ -14,7 +14,9 @@ Executor::Executor(const Parts& parts)
     : parts_(parts),
       ops_(parts.device.ops()),
       self_(parts.program.rank),
-      loss_scale_(static_cast<float>(1.0 / static_cast<double>(parts.job.batch.tokens_per_step()))) {}
+      loss_scale_(static_cast<float>(1.0 / static_cast<double>(parts.job.batch.tokens_per_step()))) {
+  for (const auto& [shard, view] : parts.memory.reduced) reduced_[shard] = Step{};
+}
 
 void Executor::enqueue_step(Step step) {
   step_ = step;
@@ -42,6 +44,7 @@ void Executor::run(const Instruction& i) {
     case Opcode::merge_lanes: return merge_lanes(i);
     case Opcode::send_partial: return send_partial(i);
     case Opcode::reduce_group: return reduce_group(i.group);
+    case Opcode::receive_reduced: return receive_reduced(i);
   }
   KINTSUGI_UNREACHABLE();
 }
@@ -55,7 +58,7 @@ void Executor::fetch_weights(GroupId group) {
   const ParameterGroup& g = parts_.layout.group(group);
   std::vector<collectives::Subscription> wanted;
   for (std::uint32_t s = g.first_shard; s < g.first_shard + g.shard_count; ++s) {
-    const RankId primary = parts_.plan.shard_primaries[s];
+    const RankId primary = parts_.plan.primary_of({s});
     if (primary == self_) continue;
     const Shard& shard = parts_.layout.shards()[s];
     wanted.push_back(
@@ -181,7 +184,7 @@ void Executor::send_partial(const Instruction& i) {
     const auto use = std::find(group.uses.begin(), group.uses.end(), i.layer) - group.uses.begin();
     for (std::uint32_t s = group.first_shard; s < group.first_shard + group.shard_count; ++s) {
       const Shard& shard = parts_.layout.shards()[s];
-      const RankId primary = parts_.plan.shard_primaries[s];
+      const RankId primary = parts_.plan.primary_of({s});
       if (primary == self_) continue;
       parts_.communicator.send_partial({step_, shard.id, static_cast<std::uint16_t>(use)}, primary,
                                        {i.node, sum[g.value].slice(shard.offset, shard.count)}, sent_);
@@ -192,7 +195,7 @@ void Executor::send_partial(const Instruction& i) {
 void Executor::reduce_group(GroupId id) {
   const ParameterGroup& group = parts_.layout.group(id);
   for (std::uint32_t s = group.first_shard; s < group.first_shard + group.shard_count; ++s) {
-    if (parts_.plan.shard_primaries[s] != self_) continue;
+    if (parts_.plan.primary_of({s}) != self_) continue;
     const Shard& shard = parts_.layout.shards()[s];
     const View reduced = parts_.memory.reduced.at(shard.id);
     reduce_use(shard, group, 0, reduced);
@@ -201,7 +204,24 @@ void Executor::reduce_group(GroupId id) {
       reduce_use(shard, group, use, other);
       ops_.add(parts_.stream, reduced, reduced, other);
     }
+    enqueue_reduced(shard.id);
+    for (const RankId replica : parts_.plan.shards[s].replicas) {
+      parts_.communicator.send(replica, key(MessageKind::reduced_gradient, s, 0), reduced, sent_);
+    }
   }
+}
+
+void Executor::receive_reduced(const Instruction& i) {
+  parts_.communicator.receive(i.peer, key(MessageKind::reduced_gradient, i.shard.value, 0),
+                              parts_.memory.reduced.at(i.shard));
+  enqueue_reduced(i.shard);
+}
+
+void Executor::enqueue_reduced(ShardId shard) {
+  parts_.stream.enqueue("reduced", [at = &reduced_.at(shard), step = step_]() -> Result<void> {
+    *at = step;
+    return {};
+  });
 }
 
 void Executor::reduce_use(const Shard& shard, const ParameterGroup& group, std::size_t use, View out) {

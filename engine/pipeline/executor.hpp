@@ -1,5 +1,5 @@
 // Carries out a rank's instruction list: forward, backward and the movement between stages, up to the reduced gradients
-// of the shards this rank is primary of. Everything is enqueued on one stream; the calling thread waits for nothing.
+// of the shards this rank holds. Everything is enqueued on one stream; the calling thread waits for nothing.
 #pragma once
 
 #include <memory>
@@ -40,6 +40,9 @@ class Executor {
   // Enqueues the wait for all that this step lent to peers: after its record is held.
   void drain_step();
   const WorkCount& count() const { return count_; }
+  // The newest step whose reduced gradient of a shard held here is complete, in memory.reduced until the next step's
+  // begins. Once the stream is idle.
+  Step reduced(ShardId shard) const { return reduced_.at(shard); }
 
  private:
   void run(const Instruction& i);
@@ -54,6 +57,8 @@ class Executor {
   void merge_lanes(const Instruction& i);
   void send_partial(const Instruction& i);
   void reduce_group(GroupId group);
+  void receive_reduced(const Instruction& i);
+  void enqueue_reduced(ShardId shard);
   void reduce_use(const Shard& shard, const ParameterGroup& group, std::size_t use, kernels::View out);
 
   const StageMemory& stage(StageId id) const { return parts_.memory.stages.at(id); }
@@ -67,8 +72,9 @@ class Executor {
   const RankId self_;
   const float loss_scale_;
   Step step_;
-  Outbox sent_;                                              // partial sums and activations of the step
+  Outbox sent_;                                              // partial and reduced gradients, activations of the step
   std::map<StageId, std::array<Outbox, 2>> gradients_sent_;  // by parity of the microbatch
+  std::map<ShardId, Step> reduced_;                          // by shard held; written by work on the stream
   WorkCount count_;
 };
 

@@ -73,6 +73,7 @@ class Compiler {
         backward(task);
     }
     reduce();
+    receive_reduced();
     return std::move(out_);
   }
 
@@ -100,11 +101,24 @@ class Compiler {
       }
     }
     out_.groups.assign(groups.begin(), groups.end());
-    for (const GroupId g : out_.groups) {
-      if (ranks_using(plan_, layout_.group(g)).size() > 1) out_.lent_groups.push_back(g);
-    }
+    collect_shards();
+  }
+
+  void collect_shards() {
+    std::set<GroupId> shipped;  // with a reduced gradient that replicas take from here
     for (const Shard& shard : layout_.shards()) {
-      if (plan_.shard_primaries[shard.id.value] == out_.rank) out_.shards.push_back(shard.id);
+      const ShardHolders& holders = plan_.shards[shard.id.value];
+      if (holders.primary == out_.rank) {
+        out_.shards.push_back(shard.id);
+        if (!holders.replicas.empty()) shipped.insert(shard.group);
+      } else if (holders.has(out_.rank)) {
+        out_.replicas.push_back(shard.id);
+      }
+    }
+    for (const GroupId g : out_.groups) {
+      const bool shared = ranks_using(plan_, layout_.group(g)).size() > 1;
+      if (shared) out_.lent_weights.push_back(g);
+      if (shared || shipped.contains(g)) out_.lent_gradients.push_back(g);
     }
   }
 
@@ -209,6 +223,13 @@ class Compiler {
     }
   }
 
+  // After all this rank has to send: ranks that hold replicas for one another then never wait in a circle.
+  void receive_reduced() {
+    for (const ShardId s : out_.replicas) {
+      out_.instructions.push_back({.op = Opcode::receive_reduced, .shard = s, .peer = plan_.primary_of(s)});
+    }
+  }
+
   Instruction& push(const Instruction& base, Opcode op) {
     out_.instructions.push_back(base);
     out_.instructions.back().op = op;
@@ -270,8 +291,9 @@ std::uint64_t most_lent_messages(const Plan& plan, const ModelLayout& layout, co
   for (const ParameterGroup& group : layout.groups()) uses = std::max<std::uint64_t>(uses, group.uses.size());
   const std::uint64_t shards = layout.shards().size();
   const std::uint64_t microbatches = plan.lanes * static_cast<std::uint64_t>(job.batch.microbatches_per_lane());
-  // A step's partial sums, the weights of this version and the next, boundary tensors both ways, votes.
-  return shards * (uses * partials + 2) + 2 * plan.stages.size() * microbatches + 16;
+  // A step's partial sums, its reduced gradients, the weights of this version and the next, boundary tensors both ways,
+  // votes.
+  return shards * (uses * partials + 3) + 2 * plan.stages.size() * microbatches + 16;
 }
 
 }  // namespace kintsugi

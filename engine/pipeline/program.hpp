@@ -22,7 +22,8 @@ enum class Opcode : std::uint8_t {
   send_gradient,       // stage, microbatch, peer
   merge_lanes,         // layer, buffer += source: two siblings of the lane tree
   send_partial,        // layer, buffer, node: a maximal subtree, to the primaries of the layer's shards
-  reduce_group,        // group: finish the trees of the shards this rank is primary of
+  reduce_group,        // group: finish the trees of the shards this rank is primary of, and lend them to the replicas
+  receive_reduced,     // shard, peer: the reduced gradient of a shard this rank holds a replica of
 };
 
 constexpr std::uint32_t kOwnSlot = UINT32_MAX;
@@ -33,6 +34,7 @@ struct Instruction {
   StageId stage;
   LayerId layer;
   GroupId group;
+  ShardId shard;
   RankId peer;
   std::uint32_t microbatch = 0;  // of the step
   std::uint32_t slot = 0;        // of activations, within (rank, stage)
@@ -65,10 +67,13 @@ struct RankProgram {
   RankId rank;
   std::vector<StageWork> stages;
   std::vector<Instruction> instructions;
-  std::vector<GroupId> groups;       // that this rank uses, ascending
-  std::vector<GroupId> lent_groups;  // of these, those that other ranks use, too: their weights and gradients are lent
-  std::vector<ShardId> shards;       // that this rank is primary of, ascending
-  std::uint32_t microbatches = 0;    // of the step, over all lanes
+  std::vector<GroupId> groups;        // that this rank uses, ascending
+  std::vector<GroupId> lent_weights;  // of these, those that other ranks use, too
+  // And those with a shard that this rank is primary of and others hold replicas of: its reduced gradient is lent.
+  std::vector<GroupId> lent_gradients;
+  std::vector<ShardId> shards;     // that this rank is primary of, ascending
+  std::vector<ShardId> replicas;   // that it holds a replica of, ascending
+  std::uint32_t microbatches = 0;  // of the step, over all lanes
 
   const StageWork& work(StageId stage) const;
 };

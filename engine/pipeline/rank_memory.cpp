@@ -35,18 +35,16 @@ class Layouter {
     return region.take(activation_dtype(job_.precision), rows() * job_.model.width);
   }
 
-  // Where peers read a group's weights and gradients; else where pages are huge.
-  ViewAllocator& region(GroupId group) {
-    const bool lent =
-        std::find(program_.lent_groups.begin(), program_.lent_groups.end(), group) != program_.lent_groups.end();
-    return lent ? arena_ : local_;
+  // Where peers read what lies there; else where pages are huge.
+  ViewAllocator& region(const std::vector<GroupId>& lent, GroupId group) {
+    return std::find(lent.begin(), lent.end(), group) != lent.end() ? arena_ : local_;
   }
 
   void weights() {
     out_.weights.resize(layout_.groups().size());
     for (const GroupId g : program_.groups) {
       View& view = out_.weights[g.value];
-      view = region(g).take(activation_dtype(job_.precision), layout_.group(g).count);
+      view = region(program_.lent_weights, g).take(activation_dtype(job_.precision), layout_.group(g).count);
       out_.parameter_bytes += view.bytes();
     }
   }
@@ -75,7 +73,7 @@ class Layouter {
       for (std::uint32_t l = work.layers.first; l < work.layers.end; ++l) {
         GroupViews views(layout_.groups().size());
         for (const GroupId g : layout_.groups_used_by({l})) {
-          views[g.value] = region(g).take(DType::float32, layout_.group(g).count);
+          views[g.value] = region(program_.lent_gradients, g).take(DType::float32, layout_.group(g).count);
         }
         by_layer.push_back(std::move(views));
       }
@@ -93,8 +91,8 @@ class Layouter {
     out_.losses = local_.take(DType::float32, program_.microbatches);
   }
 
-  // This rank's first partial sum of the shard in its owner's use, which the finished sum may replace: the slices a rank
-  // is primary of are never lent. Empty if it works another use only.
+  // This rank's first partial sum of the shard in its owner's use, which the finished sum may replace: partial sums
+  // of the slices a rank is primary of are never lent. Empty if it works another use only.
   View own_partial(const Shard& shard) const {
     const LayerId owner = layout_.group(shard.group).owner;
     for (const Instruction& i : program_.instructions) {
@@ -110,13 +108,18 @@ class Layouter {
     for (const ShardId s : program_.shards) {
       const Shard& shard = layout_.shard(s);
       const View own = own_partial(shard);
-      out_.reduced[s] = own.empty() ? local_.take(DType::float32, shard.count) : own;
+      out_.reduced[s] =
+          own.empty() ? region(program_.lent_gradients, shard.group).take(DType::float32, shard.count) : own;
       if (layout_.group(shard.group).uses.size() > 1) largest_with_uses = std::max(largest_with_uses, shard.count);
     }
+    for (const ShardId s : program_.replicas) {
+      out_.reduced[s] = local_.take(DType::float32, layout_.shard(s).count);
+    }
     out_.reduced_use = local_.take(DType::float32, largest_with_uses);
-    const std::int64_t count = static_cast<std::int64_t>(program_.shards.size());
-    out_.squared_norms = local_.take(DType::byte, 8 * count);
-    out_.digests = local_.take(DType::byte, 16 * count);
+    const auto primaries = static_cast<std::int64_t>(program_.shards.size());
+    const auto replicas = static_cast<std::int64_t>(program_.replicas.size());
+    out_.squared_norms = local_.take(DType::byte, 8 * primaries);
+    out_.digests = local_.take(DType::byte, 16 * (primaries + replicas + 1));
   }
 
   const RankProgram& program_;

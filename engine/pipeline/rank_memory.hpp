@@ -2,9 +2,10 @@
 // are known before any memory exists, so the node can be asked for exactly what is needed; nothing is allocated in a
 // step.
 //
-// Two regions: the arena, which peers may read (stage outputs, boundary gradients, weights and gradients of groups that
-// other ranks use; never committed state), and the local one, for all else. Only local memory has huge pages everywhere:
-// Linux gives shared memory none unless it was told to, and a step of GPT-2 124M took 14 % longer in small pages.
+// Two regions: the arena, which peers may read (stage outputs, boundary gradients, weights and gradients that other
+// ranks take from here; never committed state), and the local one, for all else. Only local memory has huge pages
+// everywhere: Linux gives shared memory none unless it was told to, and a step of GPT-2 124M took 14 % longer in small
+// pages.
 #pragma once
 
 #include <array>
@@ -61,10 +62,13 @@ struct RankMemory {
   kernels::View workspace;                       // bytes; the most any layer needs
   std::array<kernels::View, 2> layer_gradients;  // (rows, width) T, between layers of a stage
   kernels::View losses;                          // (microbatches of the step) f32
-  std::map<ShardId, kernels::View> reduced;  // (count) f32, where the rank is primary; in its own partial sum's place
-  kernels::View reduced_use;                 // (largest shard with several uses) f32
-  kernels::View squared_norms;               // 8 bytes a shard, in the order of program.shards
-  kernels::View digests;                     // 16 bytes a shard, likewise
+  // (count) f32, by shard. Where the rank is primary: in its own partial sum's place, in the arena if there are
+  // replicas. Where it holds a replica: as received.
+  std::map<ShardId, kernels::View> reduced;
+  kernels::View reduced_use;    // (largest shard with several uses) f32
+  kernels::View squared_norms;  // 8 bytes a shard, in the order of program.shards
+  // 16 bytes a copy, in the order of program.shards, then program.replicas; and one more, for copies that pass through.
+  kernels::View digests;
 
   std::size_t arena_bytes = 0;
   std::size_t local_bytes = 0;

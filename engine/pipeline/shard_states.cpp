@@ -10,51 +10,41 @@ namespace kintsugi {
 using kernels::DType;
 using kernels::View;
 
-namespace {
-
-std::vector<Shard> shards_of(const RankProgram& program, const ModelLayout& layout) {
-  std::vector<Shard> shards;
-  for (const ShardId s : program.shards) shards.push_back(layout.shard(s));
-  return shards;
-}
-
-}  // namespace
-
-std::size_t ShardStates::segment_bytes(const RankProgram& program, const ModelLayout& layout) {
-  return ShardStoreLayout(shards_of(program, layout)).bytes();
-}
-
-ShardStates::ShardStates(const Parts& parts)
-    : parts_(parts),
-      store_(shards_of(parts.program, parts.layout)),
-      squared_norms_(parts.program.shards.size()),
-      digests_(parts.program.shards.size()) {
-  for (const ShardExtent& extent : store_.extents()) {
-    slots_.emplace_back(parts.segment, extent);
-    decay_.push_back(decay_ranges(parts.layout, extent.shard));
+ShardStates::ShardStates(const Parts& parts) : parts_(parts), squared_norms_(parts.program.shards.size()) {
+  for (const auto* held : {&parts.program.shards, &parts.program.replicas}) {
+    for (const ShardId shard : *held) {
+      copies_.push_back(parts.state.find(shard));
+      KINTSUGI_ASSERT_MSG(copies_.back() != nullptr, "a trainer is given memory for every copy of its plan");
+      decay_.push_back(decay_ranges(parts.layout, copies_.back()->shard()));
+    }
   }
+  digests_.resize(copies_.size());
 }
 
-View ShardStates::array(std::size_t index, std::size_t offset_bytes) const {
-  return parts_.device_segment.as(DType::float32, offset_bytes, slots_[index].shard().count);
-}
-
+// The weights a primary writes; a replica writes none.
 View ShardStates::published(std::size_t index) const {
-  const Shard& shard = slots_[index].shard();
+  if (index >= primaries().end) return {};
+  const Shard& shard = copies_[index]->shard();
   return parts_.memory.weights[shard.group.value].slice(shard.offset, shard.count);
+}
+
+View ShardStates::digests(CopyRange which) const {
+  constexpr std::int64_t kBytes = sizeof(Digest);
+  return parts_.memory.digests.slice(kBytes * static_cast<std::int64_t>(which.first),
+                                     kBytes * static_cast<std::int64_t>(which.end - which.first));
 }
 
 // As many shards at a time as the device has threads: initial values of a large model take seconds on one.
 Result<void> ShardStates::create(Step version, std::uint64_t updates, const Fill& fill) {
   const std::size_t width = static_cast<std::size_t>(parts_.device.traits().threads);
-  for (std::size_t first = 0; first < slots_.size(); first += width) {
-    const std::size_t count = std::min(width, slots_.size() - first);
+  for (std::size_t first = 0; first < copies_.size(); first += width) {
+    const std::size_t count = std::min(width, copies_.size() - first);
     std::vector<std::vector<float>> hosts(count);
     std::vector<Result<void>> filled(count);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < count; ++i) {
       threads.emplace_back([&, i] {
-        const Shard& shard = slots_[first + i].shard();
+        const Shard& shard = copies_[first + i]->shard();
         const std::size_t n = static_cast<std::size_t>(shard.count);
         hosts[i].resize(3 * n);
         const std::span<float> all(hosts[i]);
@@ -71,82 +61,95 @@ Result<void> ShardStates::create(Step version, std::uint64_t updates, const Fill
 }
 
 Result<void> ShardStates::store(std::size_t index, const ShardVersion& version, std::span<const float> host) {
-  slots_[index].format(parts_.incarnation);
-  const ShardExtent& extent = store_.extents()[index];
+  const ShardCopy& copy = *copies_[index];
+  copy.slot().format(parts_.incarnation);
   const std::size_t n = host.size() / 3;
-  const View arrays[] = {array(index, extent.master), array(index, extent.moment1), array(index, extent.moment2)};
+  const View arrays[] = {copy.master(), copy.moment1(), copy.moment2()};
   for (std::size_t a = 0; a < 3; ++a) parts_.device.copy_to_device(parts_.stream, arrays[a], host.data() + a * n);
-  const View digest = parts_.memory.digests.slice(16 * static_cast<std::int64_t>(index), 16);
+  const View digest = digests({index, index + 1});
   parts_.device.ops().state_digest(parts_.stream, digest, arrays[0], arrays[1], arrays[2]);
-  std::uint64_t words[2] = {};
-  parts_.device.copy_to_host(parts_.stream, words, digest);
+  parts_.device.copy_to_host(parts_.stream, &digests_[index], digest);
   KINTSUGI_TRY(parts_.stream.synchronize(parts_.communicator.deadline()));
-  digests_[index] = {words[0], words[1]};
   ShardVersion stable = version;
   stable.digest = digests_[index];
-  slots_[index].finish(stable);
+  copy.slot().finish(stable);
   return {};
+}
+
+void ShardStates::adopt(Step version, std::uint64_t updates) {
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const std::optional<ShardVersion> held = copies_[i]->slot().stable();
+    KINTSUGI_ASSERT_MSG(held && held->version == version && held->updates == updates,
+                        "a generation begins with every copy of its plan at one step");
+    digests_[i] = held->digest;
+  }
 }
 
 void ShardStates::enqueue_norms() {
   std::vector<View> reduced;
-  for (const ShardSlot& slot : slots_) reduced.push_back(parts_.memory.reduced.at(slot.shard().id));
+  for (const ShardId shard : parts_.program.shards) reduced.push_back(parts_.memory.reduced.at(shard));
   parts_.device.ops().squared_norms(parts_.stream, parts_.memory.squared_norms, reduced);
   parts_.device.copy_to_host(parts_.stream, squared_norms_.data(), parts_.memory.squared_norms);
 }
 
 std::vector<ShardVote> ShardStates::votes() const {
   std::vector<ShardVote> votes;
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    votes.push_back({slots_[i].shard().id, squared_norms_[i], digests_[i]});
+  for (std::size_t i = 0; i < primaries().end; ++i) {
+    votes.push_back({copies_[i]->shard().id, squared_norms_[i], digests_[i]});
+  }
   return votes;
 }
 
-void ShardStates::enqueue_apply(const DecisionRecord& record) {
-  const ShardVersion next{record.step, record.updates, {}, parts_.incarnation};
-  parts_.stream.enqueue("applying", [this]() -> Result<void> {
-    for (const ShardSlot& slot : slots_) slot.begin(parts_.incarnation);
-    return {};
-  });
-  if (record.outcome == Outcome::commit) {
-    const OptimizerConfig& o = parts_.job.optimizer;
-    const kernels::AdamwScalars scalars{record.learning_rate,
-                                        static_cast<float>(o.beta1),
-                                        static_cast<float>(o.beta2),
-                                        static_cast<float>(o.epsilon),
-                                        static_cast<float>(o.weight_decay),
-                                        record.bias_correction1,
-                                        record.bias_correction2,
-                                        record.clip_scale};
-    std::vector<kernels::AdamwArguments> updates;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const ShardExtent& extent = store_.extents()[i];
-      updates.push_back({array(i, extent.master), array(i, extent.moment1), array(i, extent.moment2),
-                         parts_.memory.reduced.at(extent.shard.id), published(i), decay_[i], scalars,
-                         parts_.memory.digests.slice(16 * static_cast<std::int64_t>(i), 16)});
-    }
-    parts_.device.ops().adamw_many(parts_.stream, updates);
-    static_assert(sizeof(Digest) == 16, "high half, then low half, as kernels store it");
-    parts_.device.copy_to_host(parts_.stream, digests_.data(), parts_.memory.digests);
+std::vector<ReplicaVote> ShardStates::acknowledgements() const {
+  std::vector<ReplicaVote> votes;
+  for (std::size_t i = replicas().first; i < copies_.size(); ++i) {
+    votes.push_back({copies_[i]->shard().id, parts_.program.rank, digests_[i]});
   }
-  enqueue_finish(next);
+  return votes;
 }
 
-void ShardStates::enqueue_finish(ShardVersion next) {
-  parts_.stream.enqueue("stable", [this, next]() -> Result<void> {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
+void ShardStates::enqueue_apply(const DecisionRecord& record, CopyRange which) {
+  parts_.stream.enqueue("applying", [this, which]() -> Result<void> {
+    for (std::size_t i = which.first; i < which.end; ++i) copies_[i]->slot().begin(parts_.incarnation);
+    return {};
+  });
+  if (record.outcome == Outcome::commit) enqueue_update(record, which);
+  const ShardVersion next{record.step, record.updates, {}, parts_.incarnation};
+  parts_.stream.enqueue("stable", [this, which, next]() -> Result<void> {
+    for (std::size_t i = which.first; i < which.end; ++i) {
       ShardVersion stable = next;
       stable.digest = digests_[i];
-      slots_[i].finish(stable);
+      copies_[i]->slot().finish(stable);
     }
     return {};
   });
+}
+
+void ShardStates::enqueue_update(const DecisionRecord& record, CopyRange which) {
+  const OptimizerConfig& o = parts_.job.optimizer;
+  const kernels::AdamwScalars scalars{record.learning_rate,
+                                      static_cast<float>(o.beta1),
+                                      static_cast<float>(o.beta2),
+                                      static_cast<float>(o.epsilon),
+                                      static_cast<float>(o.weight_decay),
+                                      record.bias_correction1,
+                                      record.bias_correction2,
+                                      record.clip_scale};
+  std::vector<kernels::AdamwArguments> updates;
+  for (std::size_t i = which.first; i < which.end; ++i) {
+    const ShardCopy& copy = *copies_[i];
+    updates.push_back({copy.master(), copy.moment1(), copy.moment2(), parts_.memory.reduced.at(copy.shard().id),
+                       published(i), decay_[i], scalars, digests({i, i + 1})});
+  }
+  parts_.device.ops().adamw_many(parts_.stream, updates);
+  static_assert(sizeof(Digest) == 16, "high half, then low half, as kernels store it");
+  parts_.device.copy_to_host(parts_.stream, digests_.data() + which.first, digests(which));
 }
 
 void ShardStates::enqueue_convert() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  for (std::size_t i = 0; i < primaries().end; ++i) {
     const View to = published(i);
-    const View from = array(i, store_.extents()[i].master);
+    const View from = copies_[i]->master();
     if (to.dtype == from.dtype)
       parts_.device.ops().copy(parts_.stream, to, from);
     else
@@ -155,8 +158,8 @@ void ShardStates::enqueue_convert() {
 }
 
 void ShardStates::enqueue_publish(Step version) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Shard& shard = slots_[i].shard();
+  for (std::size_t i = 0; i < primaries().end; ++i) {
+    const Shard& shard = copies_[i]->shard();
     std::vector<RankId> others = ranks_using(parts_.plan, parts_.layout.group(shard.group));
     std::erase(others, parts_.program.rank);
     if (!others.empty()) {
@@ -166,29 +169,31 @@ void ShardStates::enqueue_publish(Step version) {
 }
 
 Result<std::vector<float>> ShardStates::read(std::size_t index) {
-  const ShardExtent& extent = store_.extents()[index];
-  const std::size_t n = static_cast<std::size_t>(extent.shard.count);
+  const ShardCopy& copy = *copies_[index];
+  const std::size_t n = static_cast<std::size_t>(copy.shard().count);
   std::vector<float> host(3 * n);
-  parts_.device.copy_to_host(parts_.stream, host.data(), array(index, extent.master));
-  parts_.device.copy_to_host(parts_.stream, host.data() + n, array(index, extent.moment1));
-  parts_.device.copy_to_host(parts_.stream, host.data() + 2 * n, array(index, extent.moment2));
+  parts_.device.copy_to_host(parts_.stream, host.data(), copy.master());
+  parts_.device.copy_to_host(parts_.stream, host.data() + n, copy.moment1());
+  parts_.device.copy_to_host(parts_.stream, host.data() + 2 * n, copy.moment2());
   KINTSUGI_TRY(parts_.stream.synchronize(parts_.communicator.deadline()));
   return host;
 }
 
 std::vector<ShardVersion> ShardStates::versions() const {
   std::vector<ShardVersion> versions;
-  for (const ShardSlot& slot : slots_) {
-    const std::optional<ShardVersion> stable = slot.stable();
+  for (const ShardCopy* copy : copies_) {
+    const std::optional<ShardVersion> stable = copy->slot().stable();
     KINTSUGI_ASSERT_MSG(stable.has_value(), "a shard is APPLYING while its rank is idle");
     versions.push_back(*stable);
   }
   return versions;
 }
 
-std::size_t ShardStates::state_bytes() const {
+std::size_t ShardStates::bytes(CopyRange which) const {
   std::size_t bytes = 0;
-  for (const ShardSlot& slot : slots_) bytes += 3 * sizeof(float) * static_cast<std::size_t>(slot.shard().count);
+  for (std::size_t i = which.first; i < which.end; ++i) {
+    bytes += 3 * sizeof(float) * static_cast<std::size_t>(copies_[i]->shard().count);
+  }
   return bytes;
 }
 

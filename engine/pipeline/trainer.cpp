@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/model/initialise.hpp"
+#include "engine/pipeline/state_moves.hpp"
 
 namespace kintsugi {
 
@@ -14,12 +15,18 @@ std::unique_ptr<RankBlueprint> RankBlueprint::make(const JobConfig& job, const P
   b->program = compile_program(plan, b->layout, job, rank);
   b->layers = make_layer_programs(b->program, b->layout, job, ops);
   const RankMemory sizes = lay_out_memory(b->program, b->layout, job, b->layers, {}, {});
-  // A rank may hold nothing at all of one kind, no shards for instance; its memory is then a page.
+  // A rank may have nothing at all to lend; its arena is then a page.
   constexpr std::size_t kLeastBytes = 4096;
   b->arena_bytes = std::max(kLeastBytes, sizes.arena_bytes);
   b->local_bytes = std::max(kLeastBytes, sizes.local_bytes);
-  b->state_bytes = std::max(kLeastBytes, ShardStates::segment_bytes(b->program, b->layout));
   return b;
+}
+
+std::vector<Shard> RankBlueprint::copies() const {
+  std::vector<Shard> all;
+  for (const ShardId shard : program.shards) all.push_back(layout.shard(shard));
+  for (const ShardId shard : program.replicas) all.push_back(layout.shard(shard));
+  return all;
 }
 
 Trainer::Trainer(Parts parts) : parts_(std::move(parts)) {
@@ -29,7 +36,8 @@ Trainer::Trainer(Parts parts) : parts_(std::move(parts)) {
 
 Trainer::~Trainer() {
   cancel({ErrorAction::cancelled, "the trainer ends"});
-  stream_.reset();  // before what its work refers to
+  stream_.reset();       // before what its work refers to
+  parts_.peers.reset();  // before the arena that it lends
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::create(Parts parts) {
@@ -42,15 +50,13 @@ Result<void> Trainer::open_memory() {
   RankBlueprint& b = *parts_.blueprint;
   kernels::Device& device = parts_.device;
   stream_ = device.create_stream();
-  const RankSegments& segments = parts_.segments;
-  KINTSUGI_ASSERT(segments.arena->view().bytes() >= b.arena_bytes && segments.state->view().bytes() >= b.state_bytes);
+  KINTSUGI_ASSERT(parts_.arena->view().bytes() >= b.arena_bytes);
   KINTSUGI_TRY_ASSIGN(local_, device.allocate(b.local_bytes));
-  memory_ = lay_out_memory(b.program, b.layout, b.job, b.layers, segments.arena->view().data, local_->view().data);
+  memory_ = lay_out_memory(b.program, b.layout, b.job, b.layers, parts_.arena->view().data, local_->view().data);
   communicator_ =
       std::make_unique<Communicator>(device, *stream_, *parts_.peers, b.program.rank, parts_.clock, parts_.wait_limit);
-  shards_ = std::make_unique<ShardStates>(ShardStates::Parts{b.plan, b.layout, b.job, b.program, memory_, device,
-                                                             *stream_, *communicator_, segments.state_bytes,
-                                                             *segments.state, parts_.incarnation});
+  shards_ = std::make_unique<ShardStates>(ShardStates::Parts{
+      b.plan, b.layout, b.job, b.program, memory_, device, *stream_, *communicator_, parts_.state, parts_.incarnation});
   losses_.resize(b.program.microbatches);
   return {};
 }
@@ -107,6 +113,19 @@ Result<void> Trainer::load(const SavedState& saved) {
   return start(at.step, at.updates);
 }
 
+Result<void> Trainer::take_over(const Transition& transition) {
+  const std::optional<DecisionRecord> held = record();
+  if (transition.record && (!held || held->step < transition.record->step)) parts_.state.hold(*transition.record);
+  constexpr std::int64_t kDigestBytes = sizeof(Digest);
+  const kernels::View scratch = memory_.digests.slice(memory_.digests.count - kDigestBytes, kDigestBytes);
+  StateMoves moves({parts_.blueprint->program.rank, parts_.state, parts_.device, *stream_, *communicator_, scratch,
+                    parts_.incarnation});
+  moves.enqueue(transition);
+  KINTSUGI_TRY(wait_for_stream());
+  shards_->adopt(transition.step, transition.updates);
+  return start(transition.step, transition.updates);
+}
+
 Result<void> Trainer::start(Step step, std::uint64_t updates) {
   RankBlueprint& b = *parts_.blueprint;
   state_.step = step;
@@ -125,32 +144,85 @@ Result<void> Trainer::wait_for_stream() {
 }
 
 Result<void> Trainer::run(Step last, const std::function<void(const DecisionRecord&, double)>& on_step) {
+  const Plan& plan = parts_.blueprint->plan;
+  last_ = last;
+  // All members have what the plan gives them: the rest, which may have been a source for others, goes.
+  parts_.state.keep_only(plan);
+  if (state_.step < last) shards_->enqueue_publish(state_.step);
   while (state_.step < last) {
     const Instant began = parts_.clock.now();
-    record_.reset();
-    shards_->enqueue_publish(state_.step);
+    decided_.reset();
     executor_->enqueue_step({state_.step.value + 1});
     shards_->enqueue_norms();
     enqueue_vote();
     KINTSUGI_TRY(wait_for_stream());
-    KINTSUGI_ASSERT(record_.has_value());
-    state_ = advance(state_, *record_);
+    KINTSUGI_ASSERT(decided_.has_value());
+    state_ = advance(state_, *decided_);
     executor_->drain_step();
     shards_->enqueue_drain();
-    shards_->enqueue_apply(*record_);
+    shards_->enqueue_apply(*decided_, shards_->primaries());
+    if (state_.step < last && !decided_->next_generation) shards_->enqueue_publish(state_.step);
+    shards_->enqueue_apply(*decided_, shards_->replicas());
     const double seconds = (parts_.clock.now() - began).seconds();
     step_seconds_ += seconds;
     ++steps_run_;
-    if (parts_.blueprint->program.rank.value == 0) on_step(*record_, seconds);
+    if (parts_.blueprint->program.rank == plan.root()) on_step(*decided_, seconds);
+    if (decided_->next_generation) return wait_for_stream();
   }
   enqueue_closing_vote();
   return wait_for_stream();
 }
 
-Contribution Trainer::contribution() const {
+void Trainer::intend(Generation next) {
+  KINTSUGI_ASSERT(next > parts_.blueprint->plan.generation);
+  const std::lock_guard lock(intent_mutex_);
+  intent_ = next;
+}
+
+std::optional<Generation> Trainer::next_generation() const {
+  return decided_ ? decided_->next_generation : std::nullopt;
+}
+
+Result<void> Trainer::complete(const DecisionRecord& record) {
+  const std::optional<DecisionRecord> held = this->record();
+  if (!held || held->step < record.step) parts_.state.hold(record);
+  stream_->recover();
+  const std::size_t count = shards_->replicas().end;
+  const auto is_behind = [&](std::size_t i) {
+    const ShardCopy& copy = shards_->copy(i);
+    const std::optional<ShardVersion> at = copy.slot().stable();
+    return at && at->version.value + 1 == record.step.value && has_gradient(copy.shard().id, record.step);
+  };
+  for (std::size_t first = 0; first < count; ++first) {
+    std::size_t end = first;
+    while (end < count && is_behind(end)) ++end;
+    if (end == first) continue;
+    shards_->enqueue_apply(record, {first, end});
+    first = end;
+  }
+  KINTSUGI_TRY(wait_for_stream());
+  if (state_.step.value + 1 == record.step.value) state_ = advance(state_, record);
+  return {};
+}
+
+bool Trainer::has_gradient(ShardId shard, Step step) const {
+  return executor_ != nullptr && executor_->reduced(shard) == step;
+}
+
+std::vector<CopyReport> Trainer::inventory() const {
+  std::vector<CopyReport> copies = parts_.state.copies();
+  for (CopyReport& copy : copies) {
+    const bool in_plan = memory_.reduced.contains(copy.shard);
+    copy.has_next_gradient = in_plan && has_gradient(copy.shard, {copy.version.value + 1});
+  }
+  return copies;
+}
+
+Contribution Trainer::contribution() {
   const RankBlueprint& b = *parts_.blueprint;
   Contribution own;
   own.shards = shards_->votes();
+  own.replicas = shards_->acknowledgements();
   const std::uint32_t per_lane = static_cast<std::uint32_t>(b.job.batch.microbatches_per_lane());
   const StageId last{static_cast<std::uint32_t>(b.plan.stages.size() - 1)};
   const LaneRange lanes = b.plan.lanes_of(last, b.program.rank);
@@ -158,6 +230,10 @@ Contribution Trainer::contribution() const {
     double sum = 0;
     for (std::uint32_t m = 0; m < per_lane; ++m) sum += losses_[lane * per_lane + m];
     own.lanes.push_back({{lane}, sum});
+  }
+  if (state_.step.value + 1 < last_.value) {
+    const std::lock_guard lock(intent_mutex_);
+    own.ready_for = intent_;
   }
   return own;
 }
@@ -176,7 +252,7 @@ Result<std::vector<std::byte>> Trainer::vote(
     return decide(contribution);
   };
   std::vector<RankId> ranks;
-  for (std::uint32_t r = 0; r < parts_.blueprint->plan.rank_count(); ++r) ranks.push_back({r});
+  for (const PlanRank& member : parts_.blueprint->plan.ranks) ranks.push_back(member.rank);
   return collectives::vote(communicator_->peers(), collectives::ControlTree(std::move(ranks)),
                            parts_.blueprint->program.rank, encode_contribution(own), ballot, communicator_->deadline());
 }
@@ -191,12 +267,13 @@ void Trainer::enqueue_vote() {
   stream_->enqueue("vote", [this]() -> Result<void> {
     const RankBlueprint& b = *parts_.blueprint;
     const auto decide = [&](const Contribution& all) -> Result<std::vector<std::byte>> {
-      const auto shard_count = static_cast<std::uint32_t>(b.layout.shards().size());
-      KINTSUGI_TRY_ASSIGN(const DecisionRecord record, decide_step(state_, b.job, shard_count, all));
+      KINTSUGI_TRY_ASSIGN(const DecisionRecord record, decide_step(state_, b.job, b.plan, all));
+      parts_.state.hold(record);
       return encode_record(record);
     };
     KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, vote(kStepPhase, contribution(), decide));
-    KINTSUGI_TRY_ASSIGN(record_, decode_record(bytes));
+    KINTSUGI_TRY_ASSIGN(decided_, decode_record(bytes));
+    parts_.state.hold(*decided_);
     return {};
   });
 }
@@ -205,8 +282,7 @@ void Trainer::enqueue_closing_vote() {
   stream_->enqueue("closing vote", [this]() -> Result<void> {
     const RankBlueprint& b = *parts_.blueprint;
     const auto decide = [&](const Contribution& all) -> Result<std::vector<std::byte>> {
-      const auto shard_count = static_cast<std::uint32_t>(b.layout.shards().size());
-      KINTSUGI_TRY_ASSIGN(const Digest digest, digest_of_contribution(state_, b.job, shard_count, all));
+      KINTSUGI_TRY_ASSIGN(const Digest digest, digest_of_contribution(state_, b.job, b.plan, all));
       const auto bytes = std::as_bytes(std::span(&digest, 1));
       return std::vector<std::byte>(bytes.begin(), bytes.end());
     };
@@ -235,6 +311,26 @@ StatePosition Trainer::position() const {
           state_.step.value * static_cast<std::uint64_t>(b.job.batch.sequences)};
 }
 
+Trainer::Account& Trainer::Account::operator+=(const Account& later) {
+  cells += later.cells;
+  work.microbatches += later.work.microbatches;
+  work.flops += later.work.flops;
+  busy_seconds += later.busy_seconds;
+  wait_seconds += later.wait_seconds;
+  parameter_bytes = later.parameter_bytes;
+  state_bytes = later.state_bytes;
+  replica_bytes = later.replica_bytes;
+  for (const auto& [peer, t] : later.traffic) {
+    transport::PeerTraffic& sum = traffic[peer];
+    sum.bytes_sent += t.bytes_sent;
+    sum.bytes_received += t.bytes_received;
+    sum.messages_sent += t.messages_sent;
+    sum.messages_received += t.messages_received;
+    sum.stale_dropped += t.stale_dropped;
+  }
+  return *this;
+}
+
 Trainer::Account Trainer::account() const {
   Account a;
   a.cells = parts_.blueprint->plan.cells_of(parts_.blueprint->program.rank) * steps_run_;
@@ -242,7 +338,8 @@ Trainer::Account Trainer::account() const {
   a.wait_seconds = communicator_->wait_seconds();
   a.busy_seconds = std::max(0.0, step_seconds_ - a.wait_seconds);
   a.parameter_bytes = memory_.parameter_bytes;
-  a.state_bytes = shards_->state_bytes();
+  a.state_bytes = shards_->bytes(shards_->primaries());
+  a.replica_bytes = shards_->bytes(shards_->replicas());
   a.traffic = parts_.peers->traffic();
   return a;
 }

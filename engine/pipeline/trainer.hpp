@@ -1,5 +1,10 @@
-// One rank's training: a blueprint that says what memory it needs, then a trainer that makes state, runs steps and ends
-// with the digest of all state. A step is a transaction: instruction list, vote, apply, publish.
+// One rank's training in one generation: a blueprint that says what memory it needs, then a trainer that makes state or
+// takes it over, runs steps and, at the job's last, ends with the digest of all state. A step is a transaction:
+// instruction list, vote, apply, publish.
+//
+// A generation ends by a vote (`next_generation`) or by a fault. After a fault the old trainer tells what it holds
+// (`inventory`) and finishes the step whose record is known (`complete`) from the gradients it retained; then it is
+// destroyed, and the trainer of the next generation goes on over the same RankState (`take_over`).
 #pragma once
 
 #include <functional>
@@ -23,17 +28,12 @@ struct RankBlueprint {
   RankProgram program;
   LayerPrograms layers;
   std::size_t arena_bytes = 0;  // read by peers
-  std::size_t state_bytes = 0;  // outlives the process
   std::size_t local_bytes = 0;
 
-  static std::unique_ptr<RankBlueprint> make(const JobConfig& job, const Plan& plan, RankId rank, kernels::Ops& ops);
-};
+  // Shards of which the rank needs a copy, RankState::copy_bytes each: its own, then replicas.
+  std::vector<Shard> copies() const;
 
-// Memory handed to a rank by its node, at least as large as the blueprint says.
-struct RankSegments {
-  std::unique_ptr<kernels::Buffer> arena;  // peers may read it
-  std::unique_ptr<kernels::Buffer> state;
-  std::span<std::byte> state_bytes;  // the host's mapping of `state`
+  static std::unique_ptr<RankBlueprint> make(const JobConfig& job, const Plan& plan, RankId rank, kernels::Ops& ops);
 };
 
 class Trainer {
@@ -43,23 +43,41 @@ class Trainer {
     kernels::Device& device;
     std::unique_ptr<transport::PointToPoint> peers;
     const Clock& clock;
-    RankSegments segments;
-    Duration wait_limit;  // of any one wait inside a step
+    std::unique_ptr<kernels::Buffer> arena;  // peers may read it
+    RankState& state;                        // with memory for every copy of the blueprint; outlives the trainer
+    Duration wait_limit;                     // of any one wait inside a step
     Incarnation incarnation;
   };
   // Maps memory and opens the data. Error{tell_user}: data or memory.
   static Result<std::unique_ptr<Trainer>> create(Parts parts);
   ~Trainer();
 
-  // Makes the shards of this rank, at step 0 or from a saved state.
+  // One of these first. The first two make every copy, replicas too, at step 0 or from a saved state.
   Result<void> initialise();
   Result<void> load(const SavedState& saved);
+  // Goes on at transition.step: carries out the moves, then every copy of the plan must be STABLE there (asserted).
+  // Error{end_generation}: a peer is gone, or a copy is damaged; nothing that was whole before is less so.
+  Result<void> take_over(const Transition& transition);
 
-  // Trains until `last` is final. `on_step` runs on the calling thread at the root of the control tree, after each
-  // decision. Ends with Error{cancelled} after `cancel`, with Error{end_generation} when a peer is gone.
+  // Trains until `last` is final, and votes on the digest of all state; or until a step whose record says
+  // `next_generation` is, without that vote. Every copy is then STABLE at that step. `on_step` runs on the calling thread
+  // at the root of the control tree, after each decision. Ends with Error{cancelled} after `cancel`, with
+  // Error{end_generation} when a peer is gone.
   Result<void> run(Step last, const std::function<void(const DecisionRecord&, double seconds)>& on_step);
+  // Thread safe. From now on this rank is ready to change to `next` after any step but the job's last.
+  void intend(Generation next);
+  // Set after a run that ended by it.
+  std::optional<Generation> next_generation() const;
   // Thread safe; at once.
   void cancel(const Error& why);
+
+  // After any of the above ended in an error. Applies `record` to the copies that are at the step before and have its
+  // gradient: every copy that took part in its vote. Those at record.step stay as they are.
+  Result<void> complete(const DecisionRecord& record);
+  // Likewise, or after a run that ended well: every copy in the rank's memory that is STABLE.
+  std::vector<CopyReport> inventory() const;
+  // Thread safe. The newest one held, whatever generation it is of.
+  std::optional<DecisionRecord> record() const { return parts_.state.record(); }
 
   Step step() const { return state_.step; }
   const CommitState& state() const { return state_; }
@@ -74,8 +92,11 @@ class Trainer {
     double busy_seconds = 0;  // of the stream inside steps, waits excluded
     double wait_seconds = 0;
     std::size_t parameter_bytes = 0;
-    std::size_t state_bytes = 0;
+    std::size_t state_bytes = 0;  // of primaries
+    std::size_t replica_bytes = 0;
     std::map<RankId, transport::PeerTraffic> traffic;
+    // Of one rank over its generations: work adds up, memory is the newest.
+    Account& operator+=(const Account& later);
   };
   Account account() const;
 
@@ -87,7 +108,9 @@ class Trainer {
   Result<void> wait_for_stream();
   void enqueue_vote();
   void enqueue_closing_vote();
-  Contribution contribution() const;
+  Contribution contribution();
+  // The reduced gradient of `step` is complete, for a shard of the plan.
+  bool has_gradient(ShardId shard, Step step) const;
   Result<std::vector<std::byte>> vote(std::uint32_t phase, const Contribution& own,
                                       const std::function<Result<std::vector<std::byte>>(const Contribution&)>& decide);
 
@@ -104,7 +127,10 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::vector<float> losses_;  // host copy, by microbatch of the step
   CommitState state_;
-  std::optional<DecisionRecord> record_;  // of the step in progress, set by the vote
+  Step last_;                              // of the job
+  std::optional<DecisionRecord> decided_;  // in this generation; of the step in progress once the vote is over
+  std::mutex intent_mutex_;
+  std::optional<Generation> intent_;
   Digest final_digest_;
   std::uint64_t steps_run_ = 0;
   double step_seconds_ = 0;

@@ -1,8 +1,37 @@
 #include "engine/plan/plan.hpp"
 
+#include <algorithm>
+#include <limits>
+#include <set>
+
 #include "base/assert.hpp"
 
 namespace kintsugi {
+
+bool ShardHolders::has(RankId rank) const {
+  return primary == rank || std::find(replicas.begin(), replicas.end(), rank) != replicas.end();
+}
+
+bool Plan::has(RankId rank) const {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const PlanRank& r) { return r.rank == rank; });
+}
+
+NodeId Plan::node_of(RankId rank) const {
+  for (const PlanRank& r : ranks) {
+    if (r.rank == rank) return r.node;
+  }
+  KINTSUGI_UNREACHABLE();
+}
+
+std::uint16_t Plan::failure_domains() const {
+  std::size_t least = std::numeric_limits<std::uint16_t>::max();
+  for (const ShardHolders& holders : shards) {
+    std::set<NodeId> nodes{node_of(holders.primary)};
+    for (const RankId replica : holders.replicas) nodes.insert(node_of(replica));
+    least = std::min(least, nodes.size());
+  }
+  return static_cast<std::uint16_t>(least);
+}
 
 RankId Plan::rank_of(StageId stage, LaneId lane) const {
   for (const CellBlock& block : stages.at(stage.value).blocks) {
@@ -26,9 +55,9 @@ LaneRange Plan::lanes_of(StageId stage, RankId rank) const {
 }
 
 std::vector<RankId> Plan::ranks_of_layer(LayerId layer) const {
-  std::vector<RankId> ranks;
-  for (const CellBlock& block : stages[stage_of(layer).value].blocks) ranks.push_back(block.rank);
-  return ranks;
+  std::vector<RankId> workers;
+  for (const CellBlock& block : stages[stage_of(layer).value].blocks) workers.push_back(block.rank);
+  return workers;
 }
 
 std::uint64_t Plan::cells_of(RankId rank) const {
@@ -44,8 +73,11 @@ Digest Plan::digest() const {
   hasher.update_u64(generation.epoch);
   hasher.update_u64(generation.counter);
   hasher.update_u64(lanes);
-  hasher.update_u64(rank_nodes.size());
-  for (const NodeId node : rank_nodes) hasher.update_u64(node.value);
+  hasher.update_u64(ranks.size());
+  for (const PlanRank& r : ranks) {
+    hasher.update_u64(r.rank.value);
+    hasher.update_u64(r.node.value);
+  }
   hasher.update_u64(stages.size());
   for (const StagePlan& stage : stages) {
     hasher.update_u64(stage.layers.first);
@@ -57,8 +89,12 @@ Digest Plan::digest() const {
       hasher.update_u64(block.lanes.end);
     }
   }
-  hasher.update_u64(shard_primaries.size());
-  for (const RankId rank : shard_primaries) hasher.update_u64(rank.value);
+  hasher.update_u64(shards.size());
+  for (const ShardHolders& holders : shards) {
+    hasher.update_u64(holders.primary.value);
+    hasher.update_u64(holders.replicas.size());
+    for (const RankId replica : holders.replicas) hasher.update_u64(replica.value);
+  }
   return hasher.finish();
 }
 

@@ -39,17 +39,40 @@ struct StagePlan {
   bool operator==(const StagePlan&) const = default;
 };
 
+// A member of the generation and where it runs.
+struct PlanRank {
+  RankId rank;
+  NodeId node;
+  auto operator<=>(const PlanRank&) const = default;
+};
+
+// Who holds a shard: one primary, which takes its gradients and publishes its weights, and replicas, which apply the same
+// updates to copies of their own.
+struct ShardHolders {
+  RankId primary;
+  std::vector<RankId> replicas;
+  bool has(RankId rank) const;
+  bool operator==(const ShardHolders&) const = default;
+};
+
 struct Plan {
   JobId job;
   Lineage lineage;
   Generation generation;
   std::uint32_t lanes = 0;
-  std::vector<NodeId> rank_nodes;       // by RankId
-  std::vector<StagePlan> stages;        // by StageId
-  std::vector<RankId> shard_primaries;  // by ShardId
-  std::string reason;                   // why the planner chose it, for people
+  std::vector<PlanRank> ranks;       // ascending; the first is the root of the control tree
+  std::vector<StagePlan> stages;     // by StageId
+  std::vector<ShardHolders> shards;  // by ShardId
+  std::string reason;                // why the planner chose it, for people
 
-  std::uint32_t rank_count() const { return static_cast<std::uint32_t>(rank_nodes.size()); }
+  std::uint32_t rank_count() const { return static_cast<std::uint32_t>(ranks.size()); }
+  bool has(RankId rank) const;
+  // Asserts that the rank is a member.
+  NodeId node_of(RankId rank) const;
+  RankId root() const { return ranks.front().rank; }
+  RankId primary_of(ShardId shard) const { return shards.at(shard.value).primary; }
+  // The least number of nodes that hold a shard: what a commit under this plan survives the loss of, less one.
+  std::uint16_t failure_domains() const;
   // The rank that works cell (stage, lane).
   RankId rank_of(StageId stage, LaneId lane) const;
   StageId stage_of(LayerId layer) const;

@@ -1,6 +1,7 @@
 #include "engine/plan/plan_codec.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace kintsugi {
 
@@ -10,8 +11,11 @@ void write_plan(const Plan& plan, schemas::Plan::Builder out) {
   out.initGeneration().setEpoch(plan.generation.epoch);
   out.getGeneration().setCounter(plan.generation.counter);
   out.setLanes(plan.lanes);
-  auto nodes = out.initRankNodes(plan.rank_count());
-  for (unsigned i = 0; i < nodes.size(); ++i) nodes.set(i, plan.rank_nodes[i].value);
+  auto ranks = out.initRanks(plan.rank_count());
+  for (unsigned i = 0; i < ranks.size(); ++i) {
+    ranks[i].setRank(plan.ranks[i].rank.value);
+    ranks[i].setNode(plan.ranks[i].node.value);
+  }
   auto stages = out.initStages(static_cast<unsigned>(plan.stages.size()));
   for (unsigned s = 0; s < stages.size(); ++s) {
     stages[s].setFirstLayer(plan.stages[s].layers.first);
@@ -24,8 +28,13 @@ void write_plan(const Plan& plan, schemas::Plan::Builder out) {
       blocks[b].setEndLane(block.lanes.end);
     }
   }
-  auto primaries = out.initShardPrimaries(static_cast<unsigned>(plan.shard_primaries.size()));
-  for (unsigned i = 0; i < primaries.size(); ++i) primaries.set(i, plan.shard_primaries[i].value);
+  auto shards = out.initShards(static_cast<unsigned>(plan.shards.size()));
+  for (unsigned i = 0; i < shards.size(); ++i) {
+    const ShardHolders& holders = plan.shards[i];
+    shards[i].setPrimary(holders.primary.value);
+    auto replicas = shards[i].initReplicas(static_cast<unsigned>(holders.replicas.size()));
+    for (unsigned r = 0; r < replicas.size(); ++r) replicas.set(r, holders.replicas[r].value);
+  }
   out.setReason(plan.reason);
   const Digest digest = plan.digest();
   out.initDigest().setHigh(digest.high);
@@ -36,20 +45,28 @@ namespace {
 
 // What every user of a plan relies on.
 bool is_sound(const Plan& plan) {
+  if (plan.ranks.empty()) return false;
+  for (std::size_t i = 1; i < plan.ranks.size(); ++i) {
+    if (plan.ranks[i].rank <= plan.ranks[i - 1].rank) return false;
+  }
   std::uint32_t layer = 0;
   for (const StagePlan& stage : plan.stages) {
     if (stage.layers.first != layer || stage.layers.end <= layer) return false;
     layer = stage.layers.end;
     std::uint32_t lane = 0;
     for (const CellBlock& block : stage.blocks) {
-      if (block.rank.value >= plan.rank_count() || block.lanes.first != lane || block.lanes.end <= lane) return false;
+      if (!plan.has(block.rank) || block.lanes.first != lane || block.lanes.end <= lane) return false;
       lane = block.lanes.end;
     }
     if (lane != plan.lanes) return false;
   }
-  return !plan.stages.empty() && plan.lanes > 0 &&
-         std::all_of(plan.shard_primaries.begin(), plan.shard_primaries.end(),
-                     [&](RankId r) { return r.value < plan.rank_count(); });
+  const auto is_held_once = [&](const ShardHolders& holders) {
+    std::set<RankId> all{holders.primary};
+    all.insert(holders.replicas.begin(), holders.replicas.end());
+    return all.size() == 1 + holders.replicas.size() &&
+           std::all_of(all.begin(), all.end(), [&](RankId r) { return plan.has(r); });
+  };
+  return !plan.stages.empty() && plan.lanes > 0 && std::all_of(plan.shards.begin(), plan.shards.end(), is_held_once);
 }
 
 }  // namespace
@@ -60,7 +77,7 @@ Result<Plan> read_plan(schemas::Plan::Reader in) {
   plan.lineage = {in.getLineage()};
   plan.generation = {in.getGeneration().getEpoch(), in.getGeneration().getCounter()};
   plan.lanes = in.getLanes();
-  for (const std::uint32_t node : in.getRankNodes()) plan.rank_nodes.push_back({node});
+  for (const auto member : in.getRanks()) plan.ranks.push_back({{member.getRank()}, {member.getNode()}});
   for (const auto stage : in.getStages()) {
     StagePlan s{{stage.getFirstLayer(), stage.getEndLayer()}, {}};
     for (const auto block : stage.getBlocks()) {
@@ -68,7 +85,11 @@ Result<Plan> read_plan(schemas::Plan::Reader in) {
     }
     plan.stages.push_back(std::move(s));
   }
-  for (const std::uint32_t rank : in.getShardPrimaries()) plan.shard_primaries.push_back({rank});
+  for (const auto shard : in.getShards()) {
+    ShardHolders holders{{shard.getPrimary()}, {}};
+    for (const std::uint32_t replica : shard.getReplicas()) holders.replicas.push_back({replica});
+    plan.shards.push_back(std::move(holders));
+  }
   plan.reason = in.getReason().cStr();
   if (plan.digest() != Digest{in.getDigest().getHigh(), in.getDigest().getLow()}) {
     return Error{ErrorAction::fail_link, "a plan arrived that does not match its digest"};

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 #include "base/units.hpp"
 #include "engine/plan/cost.hpp"
@@ -65,7 +68,7 @@ std::vector<LayerRange> cut_layers(const ModelLayout& layout, const BatchConfig&
   return ranges;
 }
 
-using Blocks = std::vector<std::vector<CellBlock>>;  // by stage
+using Blocks = std::vector<std::vector<CellBlock>>;  // by stage; here a rank is its place among the members
 
 double busiest(const Blocks& blocks, const std::vector<double>& stage_costs, std::uint32_t ranks) {
   std::vector<double> load(ranks, 0.0);
@@ -140,28 +143,98 @@ Blocks cut_line(const std::vector<double>& stage_costs, std::uint32_t ranks, std
   return blocks;
 }
 
-std::vector<RankId> place_shards(const Plan& plan, const ModelLayout& layout) {
-  std::vector<std::int64_t> load(plan.rank_count(), 0);
-  std::vector<RankId> primaries;
-  for (const Shard& shard : layout.shards()) {
-    RankId choice{plan.rank_count()};
-    for (const LayerId use : layout.group(shard.group).uses) {
-      for (const RankId rank : plan.ranks_of_layer(use)) {
-        const bool better = choice.value == plan.rank_count() || load[rank.value] < load[choice.value] ||
-                            (load[rank.value] == load[choice.value] && rank < choice);
-        if (better) choice = rank;
-      }
-    }
-    load[choice.value] += shard.count;
-    primaries.push_back(choice);
-  }
-  return primaries;
+// The ranks in the order in which neighbouring cells are given out: those of one node together.
+std::vector<RankId> neighbours_together(std::vector<PlanRank> ranks) {
+  std::sort(ranks.begin(), ranks.end(),
+            [](const PlanRank& a, const PlanRank& b) { return std::tie(a.node, a.rank) < std::tie(b.node, b.rank); });
+  std::vector<RankId> order;
+  for (const PlanRank& r : ranks) order.push_back(r.rank);
+  return order;
 }
+
+// Deals out shards one after the other, by what each member holds so far.
+class ShardPlacer {
+ public:
+  ShardPlacer(const PlanRequest& request, const Plan& plan, const ModelLayout& layout, std::size_t copies)
+      : request_(request),
+        plan_(plan),
+        layout_(layout),
+        replicas_(std::min(copies, request.members.size()) - 1),
+        fair_share_(static_cast<double>(layout.parameter_count()) / static_cast<double>(request.members.size())) {}
+
+  std::vector<ShardHolders> run() {
+    std::vector<ShardHolders> all;
+    for (const Shard& shard : layout_.shards()) all.push_back({place_primary(shard), {}});
+    for (const Shard& shard : layout_.shards()) place_replicas(shard, all[shard.id.value]);
+    return all;
+  }
+
+ private:
+  using Load = std::map<RankId, std::int64_t>;  // elements
+
+  bool has_copy(const Shard& shard, RankId rank) const {
+    if (request_.copies.empty()) return false;
+    const std::vector<RankId>& copies = request_.copies[shard.id.value];
+    return std::find(copies.begin(), copies.end(), rank) != copies.end();
+  }
+  bool is_overloaded(const Load& load, const Shard& shard, RankId rank, double share) const {
+    const auto at = load.find(rank);
+    return static_cast<double>((at == load.end() ? 0 : at->second) + shard.count) > kWorthKeeping * share;
+  }
+
+  RankId place_primary(const Shard& shard) {
+    std::set<RankId> users;
+    for (const LayerId use : layout_.group(shard.group).uses) {
+      for (const RankId rank : plan_.ranks_of_layer(use)) users.insert(rank);
+    }
+    const auto worse = [&](RankId rank) {
+      return std::tuple(is_overloaded(primaries_, shard, rank, fair_share_), !has_copy(shard, rank), primaries_[rank]);
+    };
+    const RankId best =
+        *std::min_element(users.begin(), users.end(), [&](RankId a, RankId b) { return worse(a) < worse(b); });
+    primaries_[best] += shard.count;
+    return best;
+  }
+
+  void place_replicas(const Shard& shard, ShardHolders& holders) {
+    std::set<NodeId> nodes;
+    std::set<std::string> racks;
+    const auto take = [&](const PlanMember& member) {
+      nodes.insert(member.node);
+      if (!member.rack.empty()) racks.insert(member.rack);
+    };
+    for (const PlanMember& member : request_.members) {
+      if (member.rank == holders.primary) take(member);
+    }
+    const double share = fair_share_ * static_cast<double>(replicas_);
+    while (holders.replicas.size() < replicas_) {
+      const PlanMember* best = nullptr;
+      const auto worse = [&](const PlanMember& m) {
+        return std::tuple(nodes.contains(m.node), racks.contains(m.rack),
+                          is_overloaded(replica_load_, shard, m.rank, share), !has_copy(shard, m.rank),
+                          replica_load_[m.rank]);
+      };
+      for (const PlanMember& member : request_.members) {
+        if (!holders.has(member.rank) && (best == nullptr || worse(member) < worse(*best))) best = &member;
+      }
+      take(*best);
+      replica_load_[best->rank] += shard.count;
+      holders.replicas.push_back(best->rank);
+    }
+  }
+
+  const PlanRequest& request_;
+  const Plan& plan_;
+  const ModelLayout& layout_;
+  const std::size_t replicas_;  // of each shard
+  const double fair_share_;     // elements
+  Load primaries_, replica_load_;
+};
 
 }  // namespace
 
 Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const ModelLayout& layout) {
-  const std::uint32_t ranks = static_cast<std::uint32_t>(request.rank_nodes.size());
+  const std::uint32_t ranks = static_cast<std::uint32_t>(request.members.size());
   const std::uint32_t lanes = static_cast<std::uint32_t>(job.batch.lanes);
   KINTSUGI_ASSERT(ranks > 0 && lanes > 0);
   // auto: one stage; more only pay when a model does not fit a rank, which the memory estimate will decide.
@@ -173,15 +246,20 @@ Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const M
                     "batch.lanes or parallel.stages",
                     ranks, stages * lanes, stages, lanes, stages * lanes)};
   }
-  Plan plan{request.job, request.lineage, request.generation, lanes, request.rank_nodes, {}, {}, {}};
+  Plan plan{request.job, request.lineage, request.generation, lanes, {}, {}, {}, {}};
+  for (const PlanMember& member : request.members) plan.ranks.push_back({member.rank, member.node});
   std::vector<double> stage_costs;
   const std::vector<LayerRange> ranges = cut_layers(layout, job.batch, stages, stage_costs);
   const Blocks whole = whole_stages(stage_costs, ranks, lanes);
   const Blocks line = cut_line(stage_costs, ranks, lanes);
   const double gain = busiest(whole, stage_costs, ranks) / busiest(line, stage_costs, ranks);
   const Blocks& chosen = gain > kWorthSharing ? line : whole;
-  for (std::uint32_t s = 0; s < stages; ++s) plan.stages.push_back({ranges[s], chosen[s]});
-  plan.shard_primaries = place_shards(plan, layout);
+  const std::vector<RankId> order = neighbours_together(plan.ranks);
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    plan.stages.push_back({ranges[s], chosen[s]});
+    for (CellBlock& block : plan.stages.back().blocks) block.rank = order[block.rank.value];
+  }
+  plan.shards = ShardPlacer(request, plan, layout, static_cast<std::size_t>(job.resilience.replicas)).run();
   plan.reason = fmt::format(
       "{} ranks, {} stages, {} lanes: {}; the busiest rank of whole stages would have {:.2f} times "
       "the work of the busiest of an even cut",

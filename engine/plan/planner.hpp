@@ -1,6 +1,7 @@
 // Chooses a plan. A pure function: the same request gives the same plan on every machine.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/result.hpp"
@@ -9,19 +10,32 @@
 
 namespace kintsugi {
 
+struct PlanMember {
+  RankId rank;
+  NodeId node;
+  std::string rack = {};  // the wider failure domain; empty: the node is its own
+};
+
 struct PlanRequest {
   JobId job;
   Lineage lineage;
   Generation generation;
-  std::vector<NodeId> rank_nodes;  // by RankId; ranks of one node adjacent
+  std::vector<PlanMember> members;  // ranks ascending
+  // By shard, members that hold its newest state. Empty where nobody does, and at the start of a job.
+  std::vector<std::vector<RankId>> copies = {};
 };
 
 // Layers go to stages so that the dearest stage is as cheap as can be, each stage with at least one block. Ranks go to
 // stages in proportion to their cost (fewer ranks than stages: neighbouring stages share a rank); where that leaves the
 // busiest rank more than kWorthSharing times busier than cutting the line of cells (stage after stage, lane after lane)
-// into equal pieces would, the cells are cut that way. Shards go to the least loaded rank that works one of their uses.
+// into equal pieces would, the cells are cut that way. A shard's primary is a rank that works one of its uses; its replicas,
+// resilience.replicas - 1 of them where there are as many ranks, lie on other nodes, on other racks first. Among equals,
+// whoever has a copy already, then the least loaded.
 // Error{tell_user} when there are more ranks than cells.
 Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const ModelLayout& layout);
+
+// Keeping a shard where it is may cost a rank so much more than its fair share of all state.
+constexpr double kWorthKeeping = 1.25;
 
 // A rank at a cut holds the weights of two stages: worth it only for a clear gain in time.
 constexpr double kWorthSharing = 1.15;

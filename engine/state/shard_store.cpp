@@ -14,81 +14,102 @@ constexpr std::uint64_t kApplying = 1;
 std::size_t array_bytes(const Shard& shard) {
   return align_up(static_cast<std::size_t>(shard.count) * sizeof(float), kShardStoreAlignment);
 }
-}  // namespace
 
-ShardStoreLayout::ShardStoreLayout(std::span<const Shard> shards) {
-  for (const Shard& shard : shards) {
-    KINTSUGI_ASSERT(shard.count > 0);
-    ShardExtent extent{.shard = shard, .header = bytes_};
-    extent.master = extent.header + sizeof(ShardHeader);
-    extent.moment1 = extent.master + array_bytes(shard);
-    extent.moment2 = extent.moment1 + array_bytes(shard);
-    bytes_ = extent.moment2 + array_bytes(shard);
-    extents_.push_back(extent);
-  }
+std::uint64_t check_word(const ShardHeader& header) {
+  return digest_of({reinterpret_cast<const std::byte*>(&header), offsetof(ShardHeader, check)}).low;
 }
 
-ShardSlot::ShardSlot(std::span<std::byte> segment, const ShardExtent& extent) : base_(segment.data()), extent_(extent) {
+bool is_whole(const ShardHeader& header) {
+  return header.magic == ShardHeader::kMagic && header.check == check_word(header);
+}
+
+// After reading what lies under `seen`: true if no byte changed meanwhile.
+bool is_still(const ShardHeader& header, const ShardVersion& seen) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return header.phase.load(std::memory_order_relaxed) == seen.version.value << 1;
+}
+
+std::optional<ShardVersion> version_of(const ShardHeader& header) {
+  const std::uint64_t phase = header.phase.load(std::memory_order_acquire);
+  if ((phase & kApplying) != 0) return std::nullopt;
+  const ShardVersion version{
+      .version = Step{phase >> 1},
+      .updates = header.updates.load(std::memory_order_relaxed),
+      .digest = {header.digest_high.load(std::memory_order_relaxed), header.digest_low.load(std::memory_order_relaxed)},
+      .writer = Incarnation{header.writer.load(std::memory_order_relaxed)}};
+  if (!is_still(header, version)) return std::nullopt;
+  return version;
+}
+
+}  // namespace
+
+ShardStoreLayout::ShardStoreLayout(const Shard& shard) {
+  KINTSUGI_ASSERT(shard.count > 0);
+  master = sizeof(ShardHeader);
+  moment1 = master + array_bytes(shard);
+  moment2 = moment1 + array_bytes(shard);
+  bytes = moment2 + array_bytes(shard);
+}
+
+std::optional<ShardVersion> stable_version(std::span<const std::byte> copy, ShardId shard) {
+  if (copy.size() < sizeof(ShardHeader)) return std::nullopt;
+  const ShardHeader& header = *std::launder(reinterpret_cast<const ShardHeader*>(copy.data()));
+  if (!is_whole(header) || header.shard != shard.value) return std::nullopt;
+  return version_of(header);
+}
+
+ShardSlot::ShardSlot(std::span<std::byte> segment, const Shard& shard)
+    : base_(segment.data()), shard_(shard), layout_(shard) {
   KINTSUGI_ASSERT(reinterpret_cast<std::uintptr_t>(base_) % kShardStoreAlignment == 0);
-  KINTSUGI_ASSERT(extent.moment2 + array_bytes(extent.shard) <= segment.size());
+  KINTSUGI_ASSERT(layout_.bytes <= segment.size());
 }
 
 ShardHeader& ShardSlot::header() const {
-  return *std::launder(reinterpret_cast<ShardHeader*>(base_ + extent_.header));
+  return *std::launder(reinterpret_cast<ShardHeader*>(base_));
 }
 
 std::span<float> ShardSlot::array(std::size_t at) const {
-  return {reinterpret_cast<float*>(base_ + at), static_cast<std::size_t>(extent_.shard.count)};
+  return {reinterpret_cast<float*>(base_ + at), static_cast<std::size_t>(shard_.count)};
 }
 
 ShardState ShardSlot::state() const {
-  return {array(extent_.master), array(extent_.moment1), array(extent_.moment2)};
-}
-
-std::uint64_t ShardSlot::check_word() const {
-  return digest_of({base_ + extent_.header, offsetof(ShardHeader, check)}).low;
+  return {array(layout_.master), array(layout_.moment1), array(layout_.moment2)};
 }
 
 void ShardSlot::format(Incarnation writer) const {
-  ShardHeader& fresh = *new (base_ + extent_.header) ShardHeader;  // APPLYING, no magic
+  ShardHeader& fresh = *new (base_) ShardHeader;  // APPLYING, no magic
   std::atomic_thread_fence(std::memory_order_release);
   fresh.writer.store(writer.value, std::memory_order_relaxed);
-  const std::size_t used = static_cast<std::size_t>(extent_.shard.count) * sizeof(float);
-  for (const std::size_t at : {extent_.master, extent_.moment1, extent_.moment2}) {
-    std::memset(base_ + at + used, 0, array_bytes(extent_.shard) - used);
+  const std::size_t used = static_cast<std::size_t>(shard_.count) * sizeof(float);
+  for (const std::size_t at : {layout_.master, layout_.moment1, layout_.moment2}) {
+    std::memset(base_ + at + used, 0, array_bytes(shard_) - used);
   }
   fresh.magic = ShardHeader::kMagic;
-  fresh.shard = extent_.shard.id.value;
-  fresh.group = extent_.shard.group.value;
-  fresh.offset = static_cast<std::uint64_t>(extent_.shard.offset);
-  fresh.count = static_cast<std::uint64_t>(extent_.shard.count);
-  fresh.check = check_word();
+  fresh.shard = shard_.id.value;
+  fresh.group = shard_.group.value;
+  fresh.offset = static_cast<std::uint64_t>(shard_.offset);
+  fresh.count = static_cast<std::uint64_t>(shard_.count);
+  fresh.check = check_word(fresh);
 }
 
 bool ShardSlot::is_formatted() const {
   const ShardHeader& found = header();
-  return found.magic == ShardHeader::kMagic && found.check == check_word() && found.shard == extent_.shard.id.value &&
-         found.group == extent_.shard.group.value && found.offset == static_cast<std::uint64_t>(extent_.shard.offset) &&
-         found.count == static_cast<std::uint64_t>(extent_.shard.count);
+  return is_whole(found) && found.shard == shard_.id.value && found.group == shard_.group.value &&
+         found.offset == static_cast<std::uint64_t>(shard_.offset) &&
+         found.count == static_cast<std::uint64_t>(shard_.count);
 }
 
 std::optional<ShardVersion> ShardSlot::stable() const {
-  if (!is_formatted()) return std::nullopt;
-  const ShardHeader& found = header();
-  const std::uint64_t phase = found.phase.load(std::memory_order_acquire);
-  if ((phase & kApplying) != 0) return std::nullopt;
-  const ShardVersion version{
-      .version = Step{phase >> 1},
-      .updates = found.updates.load(std::memory_order_relaxed),
-      .digest = {found.digest_high.load(std::memory_order_relaxed), found.digest_low.load(std::memory_order_relaxed)},
-      .writer = Incarnation{found.writer.load(std::memory_order_relaxed)}};
-  if (!still(version)) return std::nullopt;
-  return version;
+  return is_formatted() ? version_of(header()) : std::nullopt;
+}
+
+std::span<const std::byte> ShardSlot::digest_bytes() const {
+  static_assert(offsetof(ShardHeader, digest_low) == offsetof(ShardHeader, digest_high) + 8);
+  return {reinterpret_cast<const std::byte*>(&header().digest_high), sizeof(Digest)};
 }
 
 bool ShardSlot::still(const ShardVersion& seen) const {
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return header().phase.load(std::memory_order_relaxed) == seen.version.value << 1;
+  return is_still(header(), seen);
 }
 
 void ShardSlot::begin(Incarnation writer) const {

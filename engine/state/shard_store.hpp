@@ -1,6 +1,6 @@
-// Committed state in memory that outlives the process which writes it: a segment owned by the node (DESIGN 5). For each
-// shard a header, then master weights and the two moments. The layout is a function of the list of shards alone, so a
-// fresh process maps the segment and finds everything.
+// Committed state in memory that outlives the process which writes it: one segment a copy of a shard, owned by the node
+// (DESIGN 5), so that a copy can change hands or be freed alone. A header, then master weights and the two moments. The
+// layout is a function of the shard, so whoever maps the segment finds everything.
 //
 // A header says STABLE(v) or APPLYING(v -> v + 1): set before the first byte of an update and after its last one. A
 // copy found APPLYING is no holder of its shard; it is rebuilt from another copy, never re-applied in place. The order
@@ -52,34 +52,27 @@ struct ShardVersion {
   auto operator<=>(const ShardVersion&) const = default;
 };
 
-// Where one shard lies: bytes from the start of the segment, each a multiple of kShardStoreAlignment.
-struct ShardExtent {
-  Shard shard;
-  std::size_t header = 0;
+// Where a copy's parts lie: bytes from the start of its segment, each a multiple of kShardStoreAlignment. The header is
+// at 0.
+struct ShardStoreLayout {
+  explicit ShardStoreLayout(const Shard& shard);
   std::size_t master = 0;   // (count) f32
   std::size_t moment1 = 0;  // (count) f32
   std::size_t moment2 = 0;  // (count) f32
+  std::size_t bytes = 0;    // of the segment
 };
 
-class ShardStoreLayout {
- public:
-  // In the order given.
-  explicit ShardStoreLayout(std::span<const Shard> shards);
-  std::size_t bytes() const { return bytes_; }
-  const std::vector<ShardExtent>& extents() const { return extents_; }
+// The version a copy of `shard` holds, from its bytes alone; empty if they are no whole copy of that shard. Any process.
+std::optional<ShardVersion> stable_version(std::span<const std::byte> copy, ShardId shard);
 
- private:
-  std::vector<ShardExtent> extents_;
-  std::size_t bytes_ = 0;
-};
-
-// One shard's place in a segment. Borrowed memory; cheap to copy.
+// One copy of one shard. Borrowed memory; cheap to copy.
 class ShardSlot {
  public:
   // `segment`: aligned to kShardStoreAlignment, of at least the layout's size.
-  ShardSlot(std::span<std::byte> segment, const ShardExtent& extent);
+  ShardSlot(std::span<std::byte> segment, const Shard& shard);
 
-  const Shard& shard() const { return extent_.shard; }
+  const Shard& shard() const { return shard_; }
+  const ShardStoreLayout& layout() const { return layout_; }
   ShardState state() const;
 
   // Makes the slot this shard's, APPLYING from version 0, padding zero: no holder until finish. Whatever was there is
@@ -90,6 +83,8 @@ class ShardSlot {
 
   // The version this copy holds; empty if it is APPLYING or not formatted. Any thread or process.
   std::optional<ShardVersion> stable() const;
+  // The digest as it lies in the header, high half first: what STABLE vouches for, to be lent with the arrays.
+  std::span<const std::byte> digest_bytes() const;
   // After reading state() under `seen`: true if no byte changed meanwhile.
   bool still(const ShardVersion& seen) const;
 
@@ -102,10 +97,10 @@ class ShardSlot {
  private:
   ShardHeader& header() const;
   std::span<float> array(std::size_t at) const;
-  std::uint64_t check_word() const;
 
   std::byte* base_;
-  ShardExtent extent_;
+  Shard shard_;
+  ShardStoreLayout layout_;
 };
 
 }  // namespace kintsugi

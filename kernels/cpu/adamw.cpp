@@ -20,7 +20,7 @@ namespace kintsugi::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 // Elements [begin, end), all with decay or all without.
-template <bool kDecay, class Published>
+template <bool kPublish, bool kDecay, class Published>
 HWY_INLINE void update_run(const AdamwShard<Published>& s, std::int64_t begin, std::int64_t end) {
   const Float d;
   const AdamwScalars& a = s.scalars;
@@ -40,22 +40,30 @@ HWY_INLINE void update_run(const AdamwShard<Published>& s, std::int64_t begin, s
     store(d, m, s.moment1 + i, lanes);
     store(d, v, s.moment2 + i, lanes);
     store(d, w, s.master + i, lanes);
-    store(d, w, s.published + i, lanes);
+    if constexpr (kPublish) store(d, w, s.published + i, lanes);
   });
 }
 
 // Elements [begin, end), cut where decay begins and ends.
-template <class Published>
-void update_any(const AdamwShard<Published>& s, std::int64_t begin, std::int64_t end) {
+template <bool kPublish, class Published>
+void update_cut(const AdamwShard<Published>& s, std::int64_t begin, std::int64_t end) {
   for (const DecayRange& range : s.decay) {
     if (range.end <= begin) continue;
     if (range.begin >= end) break;
     const std::int64_t first = std::max(range.begin, begin), last = std::min(range.end, end);
-    update_run<false>(s, begin, first);
-    update_run<true>(s, first, last);
+    update_run<kPublish, false>(s, begin, first);
+    update_run<kPublish, true>(s, first, last);
     begin = last;
   }
-  update_run<false>(s, begin, end);
+  update_run<kPublish, false>(s, begin, end);
+}
+
+template <class Published>
+void update_any(const AdamwShard<Published>& s, std::int64_t begin, std::int64_t end) {
+  if (s.published != nullptr)
+    update_cut<true>(s, begin, end);
+  else
+    update_cut<false>(s, begin, end);
 }
 
 void update_f32(const AdamwShard<float>& s, std::int64_t begin, std::int64_t end) {

@@ -1,4 +1,5 @@
 // CpuOps: movement, sums of fixed order, and the update.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -90,7 +91,9 @@ void CpuOps::adamw(Stream& stream, const AdamwArguments& shard) {
 
 void CpuOps::adamw_many(Stream& stream, std::span<const AdamwArguments> shards) {
   if (shards.empty()) return;
-  with_type(shards[0].published.dtype, [&]<class T>(T) { enqueue_adamw<T>(stream, shards); });
+  const auto publishes = std::find_if(shards.begin(), shards.end(), [](const auto& a) { return !a.published.empty(); });
+  const DType dtype = publishes == shards.end() ? DType::float32 : publishes->published.dtype;
+  with_type(dtype, [&]<class T>(T) { enqueue_adamw<T>(stream, shards); });
 }
 
 template <class T>
@@ -104,7 +107,8 @@ void CpuOps::enqueue_adamw(Stream& stream, std::span<const AdamwArguments> shard
   const DecayRange* decay = call->decay.data();
   for (const AdamwArguments& a : shards) {
     const std::int64_t n = a.master.count;
-    check(a.moment1.count == n && a.moment2.count == n && a.gradient.count == n && a.published.count == n);
+    check(a.moment1.count == n && a.moment2.count == n && a.gradient.count == n);
+    check_optional(a.published, n);
     check(a.digest.count == 16);
     for (std::size_t i = 0; i < a.decay.size(); ++i) {
       check(a.decay[i].begin <= a.decay[i].end && a.decay[i].end <= n);

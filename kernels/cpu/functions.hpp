@@ -112,7 +112,7 @@ struct AdamwShard {
   float* moment1;
   float* moment2;
   const float* gradient;
-  Published* published;
+  Published* published;  // may be null
   std::int64_t count;
   std::span<const DecayRange> decay;  // ascending, disjoint
   AdamwScalars scalars;

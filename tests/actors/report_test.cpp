@@ -41,12 +41,12 @@ RankAccount account(std::uint32_t rank) {
 
 Plan plan_of(std::uint32_t ranks) {
   Plan plan;
-  plan.rank_nodes.assign(ranks, NodeId{1});
+  for (std::uint32_t r = 0; r < ranks; ++r) plan.ranks.push_back({{r}, {1}});
   return plan;
 }
 
 nlohmann::json finished_report() {
-  Report report(tiny_job());
+  Report report(tiny_job(), Instant{});
   report.planned(plan_of(2), "cpu");
   for (std::uint64_t step = 1; step <= 3; ++step) report.step_final(record(step), 0.5);
   report.rank_finished(account(0));
@@ -70,7 +70,7 @@ TEST(Report, rates_are_over_the_time_spent_in_steps) {
 }
 
 TEST(Report, what_was_not_measured_is_null_and_every_key_is_there) {
-  Report report(tiny_job());
+  Report report(tiny_job(), Instant{});
   DecisionRecord diverged = record(1);
   diverged.loss = std::numeric_limits<float>::quiet_NaN();
   report.step_final(diverged, 0.5);
@@ -84,7 +84,7 @@ TEST(Report, what_was_not_measured_is_null_and_every_key_is_there) {
 }
 
 TEST(Report, a_long_run_keeps_the_newest_steps_and_says_how_many_are_left_out) {
-  Report report(tiny_job());
+  Report report(tiny_job(), Instant{});
   for (std::uint64_t step = 1; step <= kReportedSteps + 2; ++step) report.step_final(record(step), 0.5);
   const std::string text = report.json("1.2.3");
   EXPECT_LT(text.size(), 16'000'000U);  // a frame
@@ -92,6 +92,24 @@ TEST(Report, a_long_run_keeps_the_newest_steps_and_says_how_many_are_left_out) {
   EXPECT_EQ(json["steps_left_out"], 2);
   EXPECT_EQ(json["steps"][0]["step"], 3);
   EXPECT_EQ(json["tokens"], (kReportedSteps + 2) * 8 * 16);
+}
+
+TEST(Report, an_incident_is_told_phase_by_phase_in_seconds_of_the_run) {
+  Report report(tiny_job(), Instant{1'000'000'000});
+  IncidentReport incident;
+  incident.id = 1;
+  incident.kind = "rank lost";
+  incident.detected = Instant{3'000'000'000};
+  incident.fenced = Instant{3'500'000'000};
+  report.incident(incident);
+  const nlohmann::json json = nlohmann::json::parse(report.json("1.2.3"))["incidents"][0];
+  EXPECT_EQ(json["kind"], "rank lost");
+  EXPECT_DOUBLE_EQ(json["detected_s"], 2.0);
+  EXPECT_DOUBLE_EQ(json["fenced_s"], 2.5);
+  EXPECT_TRUE(json["resumed_s"].is_null());
+  for (const char* key : {"target", "first_commit_s", "lanes_recomputed", "bytes_moved", "steps_lost"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
 }
 
 }  // namespace

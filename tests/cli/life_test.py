@@ -75,22 +75,6 @@ class Ends(ClusterTest):
                 self.expect_prompt_end(process, 130, since)
                 self.assertFalse((self.folder / "model").exists())
 
-    def test_a_killed_rank_ends_the_job_by_name(self):
-        process = self.start_run()
-        self.wait_for_step(process)
-        since = time.monotonic()
-        os.kill(self.kinds()["rank"][0], signal.SIGKILL)
-        self.expect_prompt_end(process, 1, since)
-        self.assertRegex(process.stderr, r"rank \d on node .* was killed by signal 9")
-
-    def test_a_killed_node_ends_the_job_by_name(self):
-        process = self.start_run("--nodes", 2)
-        self.wait_for_step(process)
-        since = time.monotonic()
-        os.kill(self.kinds()["join"][0], signal.SIGKILL)
-        self.expect_prompt_end(process, 1, since)
-        self.assertRegex(process.stderr, r"node \d .* is lost")
-
     def test_a_killed_run_leaves_no_process(self):
         process = self.start_run("--nodes", 2)
         self.wait_for_step(process)

@@ -112,6 +112,19 @@ TYPED_TEST(Adamw, state_published_weights_and_digest_are_the_written_sequence_on
         ASSERT_EQ(to_double(published[i]), to_double(rounded<TypeParam>(state.master[i])));
       }
       EXPECT_EQ(digest, expected_digest(expected)) << count;
+      State replica = random_state(count, 7);
+      std::array<std::byte, 16> of_replica{};
+      const AdamwShard<TypeParam> unpublished{replica.master.data(),
+                                              replica.moment1.data(),
+                                              replica.moment2.data(),
+                                              replica.gradient.data(),
+                                              nullptr,
+                                              count,
+                                              decay,
+                                              kScalars,
+                                              of_replica.data()};
+      adamw(pool, std::span(&unpublished, 1));
+      EXPECT_EQ(of_replica, digest) << "publishing shows in the bits";
       state_digest(pool, again.data(), state.master.data(), state.moment1.data(), state.moment2.data(), count);
       EXPECT_EQ(again, digest);
     }

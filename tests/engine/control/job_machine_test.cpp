@@ -1,185 +1,223 @@
 #include "engine/control/job_machine.hpp"
 
-#include <algorithm>
-
-#include "tests/engine/plan/plan_cases.hpp"
+#include "tests/engine/control/job_case.hpp"
 
 namespace kintsugi {
 namespace {
 
 using namespace job_event;  // NOLINT(google-build-using-namespace)
 namespace effect = job_effect;
+using testing::job_request;
 
-template <class T>
-const T* find(const JobEffects& effects) {
-  for (const JobEffect& e : effects) {
-    if (const T* found = std::get_if<T>(&e)) return found;
-  }
-  return nullptr;
+class JobLife : public testing::JobCase {};
+
+TEST_F(JobLife, waits_for_slots_then_deals_ranks_to_nodes_in_order) {
+  join(7, "a", 2);
+  EXPECT_EQ(said<effect::StartRanks>(), nullptr);
+  join(9, "b", 3);
+  ASSERT_NE(said<effect::StartRanks>(), nullptr);
+  EXPECT_EQ(said<effect::StartRanks>()->ranks, (std::vector<PlanRank>{{{0}, {7}}, {{1}, {7}}, {{2}, {9}}, {{3}, {9}}}));
 }
 
-class JobMachineTest : public ::testing::Test {
- protected:
-  explicit JobMachineTest(bool save = false)
-      : machine({{1}, {1}, {1, 1}, testing::small_job(2, 4, 1), 4, 0, save, JobDeadlines::from_budget(seconds(10))}) {
-    last = machine.start(now);
-  }
-
-  JobEffects feed(const JobEvent& event) {
-    last = machine.step(event, now);
-    if (const auto* armed = find<effect::ArmDeadline>(last)) deadline = armed->number;
-    return last;
-  }
-  void join_two_nodes() {
-    feed(NodeReady{{7}, "a", 2});
-    feed(NodeReady{{9}, "b", 2});
-  }
-  void up() {
-    join_two_nodes();
-    for (std::uint32_t r = 0; r < 4; ++r) feed(RankUp{{r}, "cpu"});
-  }
-  void run() {
-    up();
-    for (std::uint32_t r = 0; r < 4; ++r) feed(RankPrepared{{r}, {1, 1}, machine.plan()->digest(), {0}});
-  }
-  DecisionRecord record(std::uint64_t step) const {
-    DecisionRecord r{{1}, {1}, {1, 1}, {step}};
-    return r;
-  }
-  void all_down() {
-    for (std::uint32_t r = 0; r < 4; ++r) feed(RankDown{{r}, "exited with code 0", true});
-  }
-
-  Instant now{1000};
-  JobMachine machine;
-  JobEffects last;
-  std::uint64_t deadline = 1;
-};
-
-TEST_F(JobMachineTest, waits_for_slots_then_deals_ranks_to_nodes_in_order) {
-  feed(NodeReady{{7}, "a", 2});
-  EXPECT_EQ(find<effect::StartRanks>(last), nullptr);
-  feed(NodeReady{{9}, "b", 3});
-  const auto* start = find<effect::StartRanks>(last);
-  ASSERT_NE(start, nullptr);
-  EXPECT_EQ(start->rank_nodes, (std::vector<NodeId>{{7}, {7}, {9}, {9}}));
+TEST_F(JobLife, the_first_generation_is_fenced_like_any_other_and_has_no_state_to_hand_over) {
+  join(7, "a", 2);
+  join(9, "b", 2);
+  all_up();
+  ASSERT_NE(said<effect::Fence>(), nullptr);
+  EXPECT_EQ(said<effect::Fence>()->generation, (Generation{1, 1}));
+  answer_fence();
+  ASSERT_NE(said<effect::Prepare>(), nullptr);
+  EXPECT_FALSE(said<effect::Prepare>()->transition);
+  EXPECT_EQ(said<effect::Prepare>()->plan.generation, (Generation{1, 1}));
 }
 
-TEST_F(JobMachineTest, a_whole_life_ends_with_code_0_after_every_process_is_gone) {
+TEST_F(JobLife, a_whole_life_ends_with_code_0_after_every_process_is_gone) {
   run();
-  EXPECT_NE(find<effect::Resume>(last), nullptr);
-  feed(StepFinal{record(1)});
-  EXPECT_NE(find<effect::Report>(last), nullptr);
-  for (std::uint32_t r = 0; r < 4; ++r) feed(RankFinished{{r}, {1}, {5, 5}});
-  EXPECT_NE(find<effect::Stop>(last), nullptr);
-  EXPECT_EQ(find<effect::Ended>(last), nullptr);
+  EXPECT_NE(said<effect::Resume>(), nullptr);
+  commit();
+  EXPECT_NE(said<effect::Report>(), nullptr);
+  EXPECT_EQ(said<effect::Incident>(), nullptr);
+  finish_all();
+  EXPECT_NE(said<effect::Stop>(), nullptr);
+  EXPECT_EQ(said<effect::Ended>(), nullptr);
   all_down();
-  ASSERT_NE(find<effect::Ended>(last), nullptr);
-  EXPECT_EQ(find<effect::Ended>(last)->exit_code, 0);
+  ASSERT_NE(said<effect::Ended>(), nullptr);
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 0);
 }
 
-TEST_F(JobMachineTest, a_dead_rank_ends_the_job_in_every_phase_and_is_named) {
-  for (int phase = 0; phase < 3; ++phase) {
-    machine = JobMachine(
-        {{1}, {1}, {1, 1}, testing::small_job(2, 4, 1), 4, 0, false, JobDeadlines::from_budget(seconds(10))});
-    machine.start(now);
-    if (phase == 0) join_two_nodes();
-    if (phase == 1) up();
-    if (phase == 2) run();
-    feed(RankDown{{2}, "was killed by signal 9 (Killed)", false});
-    EXPECT_NE(find<effect::Stop>(last), nullptr);
-    all_down();
-    ASSERT_NE(find<effect::Ended>(last), nullptr);
-    EXPECT_EQ(find<effect::Ended>(last)->exit_code, 1);
-    EXPECT_EQ(find<effect::Ended>(last)->message, "rank 2 on node b was killed by signal 9 (Killed)");
+TEST_F(JobLife, a_rank_that_dies_while_it_starts_is_replaced_under_a_new_number) {
+  join(7, "a", 2);
+  join(9, "b", 2);
+  rank_up(0);
+  kill(2);
+  ASSERT_NE(said<effect::StartRanks>(), nullptr);
+  EXPECT_EQ(said<effect::StartRanks>()->ranks, (std::vector<PlanRank>{{{4}, {9}}}));
+  all_up();
+  EXPECT_EQ(machine.phase(), JobPhase::fencing);
+}
+
+TEST_F(JobLife, ranks_that_die_again_and_again_while_they_start_end_the_job_and_the_last_is_named) {
+  join(7, "a", 4);
+  for (std::uint32_t r = 0; r < 4; ++r) kill(r);
+  for (std::uint32_t r = 4; r < 12; ++r) {
+    EXPECT_EQ(machine.phase(), JobPhase::starting);
+    kill(r, "exited with code 127");
   }
+  ASSERT_NE(said<effect::Ended>(), nullptr);
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 1);
+  EXPECT_EQ(said<effect::Ended>()->message.find("rank 11 on node a exited with code 127"), 0U);
 }
 
-TEST_F(JobMachineTest, the_death_of_a_rank_explains_more_than_what_its_peers_say) {
-  run();
-  feed(RankFailed{{0}, {ErrorAction::end_generation, "the connection to rank 3 is lost"}});
-  feed(RankDown{{1}, "exited with code 0", true});
-  feed(RankDown{{3}, "was killed by signal 9 (Killed)", false});
-  feed(RankDown{{0}, "exited with code 0", true});
-  feed(RankDown{{2}, "exited with code 0", true});
-  EXPECT_EQ(find<effect::Ended>(last)->message, "rank 3 on node b was killed by signal 9 (Killed)");
-}
-
-TEST_F(JobMachineTest, a_lost_node_takes_its_ranks_and_is_named) {
-  run();
-  feed(NodeLost{{9}, "connection reset"});
-  feed(RankDown{{0}, "exited with code 0", true});
-  feed(RankDown{{1}, "exited with code 0", true});
-  ASSERT_NE(find<effect::Ended>(last), nullptr);
-  EXPECT_EQ(find<effect::Ended>(last)->message, "node b is lost: connection reset");
-}
-
-TEST_F(JobMachineTest, every_phase_has_a_deadline_that_names_who_is_missing) {
-  up();
-  for (const std::uint32_t r : {0U, 1U, 3U}) feed(RankPrepared{{r}, {1, 1}, machine.plan()->digest(), {0}});
+TEST_F(JobLife, the_deadlines_of_waiting_and_starting_end_the_job) {
+  join(7, "a", 2);
   feed(DeadlinePassed{deadline});
-  EXPECT_EQ(find<effect::Stop>(last)->why, "not prepared in time: rank 2 on node b");
+  ASSERT_NE(said<effect::Ended>(), nullptr);
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 3);
+
+  machine = JobMachine(job_request(2));
+  last = machine.start(now);
+  join(7, "a", 2);
+  rank_up(0);
+  feed(DeadlinePassed{deadline});
+  ASSERT_NE(said<effect::Stop>(), nullptr);
+  EXPECT_EQ(said<effect::Stop>()->why, "no hello in time from rank 1 on node a");
+}
+
+TEST_F(JobLife, a_process_that_does_not_stop_in_time_is_named_and_does_not_keep_the_job_alive) {
+  run();
+  finish_all();
   const std::uint64_t stopping = deadline;
   feed(DeadlinePassed{stopping - 1});
   EXPECT_TRUE(last.empty());
+  for (std::uint32_t r = 0; r < 3; ++r) feed(RankDown{{r}, "exited with code 0", true});
   feed(DeadlinePassed{stopping});
-  ASSERT_NE(find<effect::Ended>(last), nullptr);
-  EXPECT_EQ(find<effect::Ended>(last)->exit_code, 1);
+  ASSERT_NE(said<effect::Ended>(), nullptr);
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 1);
+  EXPECT_EQ(said<effect::Ended>()->message, "these processes did not end in time: rank 3 on node b");
 }
 
-TEST_F(JobMachineTest, waiting_in_vain_for_slots_ends_with_code_3) {
-  feed(NodeReady{{7}, "a", 1});
-  feed(DeadlinePassed{1});
-  ASSERT_NE(find<effect::Ended>(last), nullptr);
-  EXPECT_EQ(find<effect::Ended>(last)->exit_code, 3);
+TEST_F(JobLife, ranks_with_another_kernel_variant_are_refused_at_the_start) {
+  join(7, "a", 2);
+  join(9, "b", 2);
+  rank_up(0, "cpu avx512");
+  rank_up(1, "cpu avx2");
+  ASSERT_NE(said<effect::Stop>(), nullptr);
+  EXPECT_EQ(said<effect::Stop>()->why.find("rank 1 on node a computes with kernel variant 'cpu avx2'"), 0U);
 }
 
-TEST_F(JobMachineTest, stale_and_foreign_records_change_nothing_and_are_counted) {
+TEST_F(JobLife, cancel_ends_with_its_own_exit_code_in_every_phase) {
+  for (int phase = 0; phase < 5; ++phase) {
+    machine = JobMachine(job_request(4));
+    last = machine.start(now);
+    if (phase > 0) join(7, "a", 4);
+    if (phase > 1) all_up();
+    if (phase > 2) answer_fence();
+    if (phase > 3) prepare_all();
+    feed(Cancel{"interrupted", 130});
+    if (phase > 0) {
+      all_down();
+    }
+    ASSERT_NE(said<effect::Ended>(), nullptr) << phase;
+    EXPECT_EQ(said<effect::Ended>()->exit_code, 130);
+    starting.clear(), node_of.clear(), up.clear(), nodes.clear();
+  }
+}
+
+TEST_F(JobLife, what_cannot_be_prepared_the_first_time_is_the_users_to_mend_and_later_the_jobs_failure) {
+  const Error error{ErrorAction::tell_user, "data.train: no such file"};
   run();
+  feed(RankFailed{{2}, machine.generation(), error});
+  all_down();
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 1);
+
+  machine = JobMachine(job_request(4));
+  starting.clear(), node_of.clear(), up.clear(), nodes.clear();
+  last = machine.start(now);
+  join(7, "a", 4);
+  all_up();
+  answer_fence();
+  feed(RankFailed{{2}, machine.generation(), error});
+  all_down();
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 2);
+  EXPECT_EQ(said<effect::Ended>()->message, "rank 2 on node a: data.train: no such file");
+}
+
+TEST_F(JobLife, stale_and_foreign_events_change_nothing_and_are_counted) {
+  run();
+  const JobMachine before = machine;
   DecisionRecord foreign = record(1);
   foreign.generation = {1, 2};
   feed(StepFinal{foreign});
   feed(StepFinal{record(2)});
   feed(RankPrepared{{0}, {1, 1}, machine.plan()->digest(), {0}});
-  EXPECT_EQ(machine.dropped(), 3U);
+  feed(RankReported{{1, 1}, report_of({0})});
+  feed(NodeReported{{7}, {1, 1}, {}});
+  feed(RankFailed{{0}, {1, 0}, {ErrorAction::end_generation, "late"}});
+  feed(RankFinished{{0}, {1, 0}, {1}, {}});
+  feed(RankFinished{{17}, {1, 1}, {1}, {}});
+  feed(RankDown{{17}, "was never there"});
+  feed(NodeLost{{17}, "was never there"});
+  feed(SaveCommitted{Result<void>()});
+  EXPECT_EQ(machine.dropped(), before.dropped() + 11);
+  EXPECT_EQ(machine.phase(), JobPhase::running);
   EXPECT_EQ(machine.final_step().value, 0U);
 }
 
-TEST_F(JobMachineTest, ranks_with_another_kernel_variant_are_refused) {
-  join_two_nodes();
-  feed(RankUp{{0}, "cpu avx512"});
-  feed(RankUp{{1}, "cpu avx2"});
-  ASSERT_NE(find<effect::Stop>(last), nullptr);
-  EXPECT_NE(find<effect::Stop>(last)->why.find("rank 1 on node a computes with kernel variant 'cpu avx2'"),
-            std::string::npos);
-}
-
-TEST_F(JobMachineTest, cancel_ends_with_its_own_exit_code) {
-  run();
-  feed(Cancel{"interrupted", 130});
-  all_down();
-  EXPECT_EQ(find<effect::Ended>(last)->exit_code, 130);
-}
-
-class SavingJobTest : public JobMachineTest {
+class SavingJob : public testing::JobCase {
  protected:
-  SavingJobTest() : JobMachineTest(true) {}
+  SavingJob() : JobCase(job_request(4, true)) {}
+  void save_all_but(std::uint32_t left_out) {
+    const std::set<RankId> all = members();
+    for (const RankId r : all) {
+      if (r.value != left_out) feed(RankSaved{r, machine.generation()});
+    }
+  }
 };
 
-TEST_F(SavingJobTest, a_save_is_committed_once_every_rank_has_written_and_its_failure_fails_the_job) {
+TEST_F(SavingJob, a_save_is_committed_once_every_rank_has_written_and_its_failure_fails_the_job) {
   run();
-  for (std::uint32_t r = 0; r < 4; ++r) feed(RankFinished{{r}, {0}, {5, 5}});
-  EXPECT_NE(find<effect::Save>(last), nullptr);
-  for (std::uint32_t r = 0; r < 3; ++r) {
-    feed(RankSaved{{r}});
-    EXPECT_EQ(find<effect::CommitSave>(last), nullptr);
-  }
-  feed(RankSaved{{3}});
-  EXPECT_NE(find<effect::CommitSave>(last), nullptr);
+  finish_all();
+  EXPECT_NE(said<effect::Save>(), nullptr);
+  save_all_but(3);
+  EXPECT_EQ(said<effect::CommitSave>(), nullptr);
+  feed(RankSaved{{3}, machine.generation()});
+  EXPECT_NE(said<effect::CommitSave>(), nullptr);
   feed(SaveCommitted{Error{ErrorAction::tell_user, "cannot rename to /out: No space left on device"}});
   all_down();
-  EXPECT_EQ(find<effect::Ended>(last)->exit_code, 1);
-  EXPECT_EQ(find<effect::Ended>(last)->message, "cannot rename to /out: No space left on device");
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 1);
+  EXPECT_EQ(said<effect::Ended>()->message, "cannot rename to /out: No space left on device");
+}
+
+TEST_F(SavingJob, a_fault_while_saving_makes_the_generation_anew_and_saves_again) {
+  run();
+  commit();
+  finish_all();
+  feed(RankSaved{{1}, machine.generation()});
+  kill(2);
+  EXPECT_EQ(machine.phase(), JobPhase::fencing);
+  change();
+  feed(RankFinished{{0}, {1, 1}, step, {5, 5}});  // of the generation before
+  EXPECT_EQ(machine.phase(), JobPhase::running);
+  finish_all();
+  ASSERT_NE(said<effect::Save>(), nullptr);
+  EXPECT_NE(said<effect::Incident>(), nullptr);
+  save_all_but(99);
+  EXPECT_NE(said<effect::CommitSave>(), nullptr);
+  kill(3);  // what is left to do is no rank's
+  EXPECT_EQ(machine.phase(), JobPhase::saving);
+  feed(SaveCommitted{Result<void>()});
+  all_down();
+  EXPECT_EQ(said<effect::Ended>()->exit_code, 0);
+}
+
+TEST_F(SavingJob, an_end_with_another_digest_than_before_is_not_saved) {
+  run();
+  finish_all();
+  kill(2);
+  change();
+  feed(RankFinished{{0}, machine.generation(), step, {5, 6}});
+  ASSERT_NE(said<effect::Stop>(), nullptr);
+  EXPECT_NE(said<effect::Stop>()->why.find("corrupt"), std::string::npos);
 }
 
 }  // namespace

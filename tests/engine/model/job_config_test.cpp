@@ -139,8 +139,8 @@ TEST(JobConfig, refuses_by_line_and_key_and_says_what_to_do) {
       {"steps: 200", "step: 200", "25: step: unknown key; did you mean 'steps'?"},
       {"  stages: 2", "  replicas: 2",
        "23: parallel.replicas: unknown key; remove it, or use one of: stages, schedule"},
-      {"precision", "resilience: { replicas: 2 }\nprecision",
-       "24: resilience: unknown key; it comes with a later version: remove it"},
+      {"precision", "checkpoint: { every: 2 }\nprecision",
+       "24: checkpoint: unknown key; it comes with a later version: remove it"},
       {"precision", "checkpoint: 5\nprecision",
        "24: checkpoint: unknown key; it comes with a later version: remove it"},
       {"  heads: 4", "  width: 4", "6: width: appears twice, first in line 5; remove one of them"},
@@ -228,7 +228,7 @@ TEST(JobConfig, refuses_what_is_no_map_and_what_is_no_text) {
             "job.yaml:2: holds a byte that is no text; save the file as UTF-8");
   EXPECT_EQ(refusal(with("data:", "data: 5\nx:")),
             "job.yaml:11: x: unknown key; remove it, or use one of: job, model, "
-            "data, batch, optimizer, parallel, precision, steps");
+            "data, batch, optimizer, parallel, resilience, precision, steps");
 }
 
 // Found by tests/fuzz/job_file_fuzz.cpp: scalars of several lines, and "\\e".

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "engine/pipeline/rank_memory.hpp"
+#include "kernels/cpu/cpu_device.hpp"
 #include "tests/engine/plan/plan_cases.hpp"
 
 namespace kintsugi {
@@ -48,6 +50,51 @@ TEST(Program, sends_and_receives_pair_up) {
       }
     }
     EXPECT_EQ(sent, received);
+  }
+}
+
+// Ranks hold replicas for one another: were one to wait for a gradient before it had sent its own, both would wait.
+TEST(Program, every_replica_is_sent_its_gradient_and_nobody_waits_for_one_before_all_its_own_are_sent) {
+  const JobConfig job = small_job(4, 6, 2, 2);
+  const ModelLayout layout(job.model);
+  for (std::uint32_t ranks = 1; ranks <= 6; ++ranks) {
+    const Plan plan = plan_for(job, ranks, ranks);
+    std::set<std::pair<ShardId, RankId>> received;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const RankProgram program = compile_program(plan, layout, job, {r});
+      const auto first = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                      [](const Instruction& i) { return i.op == Opcode::receive_reduced; });
+      for (auto i = first; i != program.instructions.end(); ++i) {
+        ASSERT_EQ(i->op, Opcode::receive_reduced);
+        EXPECT_EQ(i->peer, plan.primary_of(i->shard));
+        received.emplace(i->shard, RankId{r});
+      }
+    }
+    std::set<std::pair<ShardId, RankId>> held;
+    for (std::uint32_t s = 0; s < plan.shards.size(); ++s) {
+      for (const RankId replica : plan.shards[s].replicas) held.emplace(ShardId{s}, replica);
+    }
+    EXPECT_EQ(received, held);
+    EXPECT_EQ(held.size(), ranks > 1 ? plan.shards.size() : 0);
+  }
+}
+
+// The arena begins at 0 here and local memory beyond it.
+TEST(Program, what_a_replica_takes_lies_where_peers_may_read) {
+  const JobConfig job = small_job(4, 6, 2, 2);
+  const ModelLayout layout(job.model);
+  const auto device = kernels::cpu::make_cpu_device(1);
+  constexpr std::uintptr_t kLocal = std::uintptr_t{1} << 40;
+  for (std::uint32_t ranks = 2; ranks <= 5; ++ranks) {
+    const Plan plan = plan_for(job, ranks, ranks);
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const RankProgram program = compile_program(plan, layout, job, {r});
+      const LayerPrograms layers = make_layer_programs(program, layout, job, device->ops());
+      const RankMemory memory = lay_out_memory(program, layout, job, layers, {}, {kLocal});
+      for (const ShardId shard : program.shards) EXPECT_LT(memory.reduced.at(shard).data.value, kLocal);
+      for (const ShardId shard : program.replicas) EXPECT_GE(memory.reduced.at(shard).data.value, kLocal);
+      EXPECT_LT(memory.arena_bytes, kLocal);
+    }
   }
 }
 

@@ -17,7 +17,7 @@ Plan random_plan(std::uint64_t seed, std::uint32_t stages, std::uint32_t lanes, 
   };
   Plan plan;
   plan.lanes = lanes;
-  plan.rank_nodes.resize(ranks);
+  for (std::uint32_t r = 0; r < ranks; ++r) plan.ranks.push_back({{r}, {1}});
   for (std::uint32_t s = 0; s < stages; ++s) {
     StagePlan stage{{s, s + 1}, {}};
     std::set<std::uint32_t> free;

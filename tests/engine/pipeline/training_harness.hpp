@@ -1,4 +1,4 @@
-// A job trained by several ranks, as threads of one process: real plans, carriers and trainers, no actors.
+// A job trained by several ranks in one generation, from its start or a saved state to its end.
 #pragma once
 
 #include <functional>
@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "engine/control/decision_record.hpp"
-#include "engine/pipeline/trainer.hpp"
 #include "tests/base/temporary_folder.hpp"
+#include "tests/engine/pipeline/rank_threads.hpp"
 
 namespace kintsugi::test {
 
-using MakeDevice = std::function<std::unique_ptr<kernels::Device>(RankId)>;
 MakeDevice cpu_devices(int threads = 1);
 MakeDevice fake_devices(std::uint64_t seed);
 

@@ -28,7 +28,7 @@ inline JobConfig small_job(std::int64_t blocks, std::int64_t lanes, std::int64_t
 
 inline Plan plan_for(const JobConfig& job, std::uint32_t ranks, std::uint32_t nodes = 1) {
   PlanRequest request{{1}, {1}, {1, 1}, {}};
-  for (std::uint32_t r = 0; r < ranks; ++r) request.rank_nodes.push_back({r * nodes / ranks});
+  for (std::uint32_t r = 0; r < ranks; ++r) request.members.push_back({{r}, {r * nodes / ranks}});
   Result<Plan> plan = make_plan(request, job, ModelLayout(job.model));
   EXPECT_TRUE(plan.ok());
   return *plan;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <set>
 
 #include "tests/engine/plan/plan_cases.hpp"
 
@@ -54,13 +55,13 @@ TEST(Planner, every_cell_has_one_rank_every_shard_one_primary_that_uses_it_and_n
           cells += plan.cells_of({r});
         }
         EXPECT_EQ(cells, static_cast<std::uint64_t>(stages * lanes));
-        ASSERT_EQ(plan.shard_primaries.size(), layout.shards().size());
+        ASSERT_EQ(plan.shards.size(), layout.shards().size());
         for (const Shard& shard : layout.shards()) {
           std::vector<RankId> users;
           for (const LayerId use : layout.group(shard.group).uses) {
             for (const RankId r : plan.ranks_of_layer(use)) users.push_back(r);
           }
-          EXPECT_NE(std::find(users.begin(), users.end(), plan.shard_primaries[shard.id.value]), users.end());
+          EXPECT_NE(std::find(users.begin(), users.end(), plan.primary_of(shard.id)), users.end());
         }
         EXPECT_EQ(plan.stages.front().layers.first, 0U);
         EXPECT_EQ(plan.stages.back().layers.end, layout.layer_count());
@@ -79,11 +80,78 @@ TEST(Planner, cells_are_cut_evenly_where_whole_stages_would_leave_ranks_waiting)
 
 TEST(Planner, more_ranks_than_cells_are_refused_with_what_to_do) {
   const JobConfig job = small_job(2, 2, 1);
-  const PlanRequest request{{1}, {1}, {1, 1}, std::vector<NodeId>(3)};
+  const PlanRequest request{{1}, {1}, {1, 1}, {{{0}, {1}}, {{1}, {1}}, {{2}, {1}}}};
   const Result<Plan> plan = make_plan(request, job, ModelLayout(job.model));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().action, ErrorAction::tell_user);
   EXPECT_NE(plan.error().message.find("at most 2 ranks"), std::string::npos) << plan.error().message;
+}
+
+// Members whose numbers have holes: ranks 3, 5, 8, ... on `nodes` nodes in turn.
+PlanRequest survivors(std::uint32_t ranks, std::uint32_t nodes) {
+  PlanRequest request{{1}, {1}, {1, 4}, {}};
+  std::uint32_t id = 3;
+  for (std::uint32_t r = 0; r < ranks; ++r, id += 2 + r % 2) request.members.push_back({{id}, {r % nodes}});
+  return request;
+}
+
+TEST(Planner, replicas_are_other_members_on_other_nodes_as_far_as_there_are_any) {
+  for (const std::int64_t replicas : {1, 2, 3}) {
+    for (std::uint32_t nodes = 1; nodes <= 3; ++nodes) {
+      for (std::uint32_t ranks = nodes; ranks <= 6; ++ranks) {
+        JobConfig job = small_job(4, 8, 2);
+        job.resilience.replicas = replicas;
+        const PlanRequest request = survivors(ranks, nodes);
+        const Plan plan = make_plan(request, job, ModelLayout(job.model)).value();
+        const auto wide = static_cast<std::uint32_t>(replicas);
+        EXPECT_EQ(plan.failure_domains(), std::min(nodes, wide)) << ranks << " ranks " << nodes << " nodes";
+        for (const ShardHolders& holders : plan.shards) {
+          std::set<RankId> all(holders.replicas.begin(), holders.replicas.end());
+          all.insert(holders.primary);
+          EXPECT_EQ(all.size(), std::min(ranks, wide));
+          for (const RankId rank : all) EXPECT_TRUE(plan.has(rank));
+        }
+      }
+    }
+  }
+}
+
+TEST(Planner, replicas_lie_on_other_racks_first) {
+  PlanRequest request = survivors(6, 3);
+  for (PlanMember& member : request.members) member.rack = member.node == NodeId{2} ? "far" : "near";
+  JobConfig job = small_job(4, 8, 2);
+  job.resilience.replicas = 2;
+  const Plan plan = make_plan(request, job, ModelLayout(job.model)).value();
+  for (const ShardHolders& holders : plan.shards) {
+    EXPECT_NE(plan.node_of(holders.primary) == NodeId{2}, plan.node_of(holders.replicas.at(0)) == NodeId{2});
+  }
+}
+
+TEST(Planner, a_loss_moves_only_the_shards_of_which_a_copy_is_lost) {
+  JobConfig job = small_job(4, 8, 1);
+  job.resilience.replicas = 2;
+  const ModelLayout layout(job.model);
+  PlanRequest request = survivors(6, 6);
+  const Plan before = make_plan(request, job, layout).value();
+  const RankId lost = request.members[2].rank;
+  request.members.erase(request.members.begin() + 2);
+  for (const ShardHolders& holders : before.shards) {
+    std::vector<RankId> copies = holders.replicas;
+    copies.push_back(holders.primary);
+    std::erase(copies, lost);
+    request.copies.push_back(copies);
+  }
+  const Plan after = make_plan(request, job, layout).value();
+  std::size_t missing = 0, moved = 0;
+  for (std::uint32_t s = 0; s < after.shards.size(); ++s) {
+    missing += before.shards[s].has(lost) ? 1 : 0;
+    std::vector<RankId> holders = after.shards[s].replicas;
+    holders.push_back(after.shards[s].primary);
+    for (const RankId rank : holders) moved += before.shards[s].has(rank) ? 0 : 1;
+  }
+  // Balance may cost a few moves more than the copies that are missing.
+  EXPECT_GE(moved, missing);
+  EXPECT_LE(moved, missing + after.shards.size() / 4);
 }
 
 TEST(Planner, the_same_request_gives_the_same_digest_and_another_generation_another) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 namespace kintsugi {
@@ -34,37 +35,38 @@ class Segment {
 
 class ShardStoreTest : public testing::Test {
  protected:
-  ShardSlot slot(std::size_t i) const { return {segment_.bytes(), layout_.extents()[i]}; }
-  // Formats slot i and finishes version 3.
+  ShardSlot slot(std::size_t i) const { return {copies_[i]->bytes(), shards_[i]}; }
+  // Formats copy i and finishes version 3.
   ShardVersion make_stable(std::size_t i) const {
     const ShardVersion version{Step{3}, 2, shard_digest(slot(i).state()), Incarnation{7}};
     slot(i).format(Incarnation{7});
     slot(i).finish(version);
     return version;
   }
+  static std::unique_ptr<Segment> segment_for(const Shard& shard) {
+    return std::make_unique<Segment>(ShardStoreLayout(shard).bytes);
+  }
   const std::vector<Shard> shards_ = some_shards();
-  const ShardStoreLayout layout_{shards_};
-  const Segment segment_{layout_.bytes()};
+  const std::unique_ptr<Segment> copies_[3] = {segment_for(shards_[0]), segment_for(shards_[1]),
+                                               segment_for(shards_[2])};
 };
 
-TEST_F(ShardStoreTest, places_are_aligned_apart_and_a_function_of_the_list) {
-  std::size_t end = 0;
-  for (const ShardExtent& extent : layout_.extents()) {
-    const std::size_t bytes = static_cast<std::size_t>(extent.shard.count) * 4;
-    EXPECT_EQ(extent.header, end);
-    EXPECT_GE(extent.master, extent.header + sizeof(ShardHeader));
-    EXPECT_GE(extent.moment1, extent.master + bytes);
-    EXPECT_GE(extent.moment2, extent.moment1 + bytes);
-    for (const std::size_t at : {extent.header, extent.master, extent.moment1, extent.moment2}) EXPECT_EQ(at % 64, 0u);
-    end = extent.moment2 + (bytes + 63) / 64 * 64;
+TEST_F(ShardStoreTest, arrays_are_aligned_apart_and_a_function_of_the_shard) {
+  for (const Shard& shard : shards_) {
+    const ShardStoreLayout layout(shard);
+    const std::size_t bytes = static_cast<std::size_t>(shard.count) * 4;
+    EXPECT_GE(layout.master, sizeof(ShardHeader));
+    EXPECT_GE(layout.moment1, layout.master + bytes);
+    EXPECT_GE(layout.moment2, layout.moment1 + bytes);
+    EXPECT_EQ(layout.bytes, layout.moment2 + (bytes + 63) / 64 * 64);
+    for (const std::size_t at : {layout.master, layout.moment1, layout.moment2}) EXPECT_EQ(at % 64, 0u);
   }
-  EXPECT_EQ(layout_.bytes(), end);
-  EXPECT_EQ(ShardStoreLayout(some_shards()).bytes(), end);
 }
 
 TEST_F(ShardStoreTest, fresh_memory_holds_nothing) {
   EXPECT_FALSE(slot(0).is_formatted());
   EXPECT_EQ(slot(0).stable(), std::nullopt);
+  EXPECT_EQ(stable_version(copies_[0]->bytes(), shards_[0].id), std::nullopt);
 }
 
 TEST_F(ShardStoreTest, a_copy_is_a_holder_only_between_finish_and_begin) {
@@ -82,30 +84,38 @@ TEST_F(ShardStoreTest, a_copy_is_a_holder_only_between_finish_and_begin) {
   EXPECT_EQ(slot(1).stable(), second);
 }
 
-TEST_F(ShardStoreTest, padding_is_zero_and_neighbours_are_untouched_by_format) {
-  std::ranges::fill(segment_.bytes(), std::byte{0xFF});
-  const ShardVersion neighbour = make_stable(2);
+// The node knows no layout of a model: it reads what its dead ranks left by the id alone.
+TEST_F(ShardStoreTest, the_bytes_of_a_copy_tell_its_version_to_whoever_knows_its_id) {
+  const std::span<const std::byte> bytes = copies_[1]->bytes();
+  const ShardVersion version = make_stable(1);
+  EXPECT_EQ(stable_version(bytes, shards_[1].id), version);
+  EXPECT_EQ(stable_version(bytes, shards_[0].id), std::nullopt);
+  EXPECT_EQ(stable_version(bytes.first(sizeof(ShardHeader) - 1), shards_[1].id), std::nullopt);
+  slot(1).begin(Incarnation{8});
+  EXPECT_EQ(stable_version(bytes, shards_[1].id), std::nullopt);
+}
+
+TEST_F(ShardStoreTest, padding_is_zero_after_format) {
+  std::ranges::fill(copies_[1]->bytes(), std::byte{0xFF});
   slot(1).format(Incarnation{7});
-  const ShardExtent& extent = layout_.extents()[1];
-  for (const std::size_t at : {extent.master, extent.moment1, extent.moment2}) {
-    for (std::size_t i = 17 * 4; i < 128; ++i) ASSERT_EQ(segment_.bytes()[at + i], std::byte{0});
+  const ShardStoreLayout layout(shards_[1]);
+  for (const std::size_t at : {layout.master, layout.moment1, layout.moment2}) {
+    for (std::size_t i = 17 * 4; i < 128; ++i) ASSERT_EQ(copies_[1]->bytes()[at + i], std::byte{0});
   }
-  EXPECT_EQ(slot(2).stable(), neighbour);
 }
 
 TEST_F(ShardStoreTest, a_flipped_bit_of_what_names_the_shard_ends_the_copy) {
   for (std::size_t bit = 0; bit < offsetof(ShardHeader, phase) * 8; ++bit) {
     make_stable(1);
-    segment_.bytes()[layout_.extents()[1].header + bit / 8] ^= std::byte{1} << (bit % 8);
+    copies_[1]->bytes()[bit / 8] ^= std::byte{1} << (bit % 8);
     ASSERT_EQ(slot(1).stable(), std::nullopt) << bit;
+    ASSERT_EQ(stable_version(copies_[1]->bytes(), shards_[1].id), std::nullopt) << bit;
   }
 }
 
-TEST_F(ShardStoreTest, another_layout_finds_no_holder) {
+TEST_F(ShardStoreTest, another_cut_of_the_model_finds_no_holder) {
   make_stable(0);
-  const std::vector<Shard> others{{ShardId{5}, GroupId{0}, 4096, 4096}};
-  const ShardStoreLayout other(others);
-  EXPECT_EQ(ShardSlot(segment_.bytes(), other.extents()[0]).stable(), std::nullopt);
+  EXPECT_EQ(ShardSlot(copies_[0]->bytes(), {ShardId{4}, GroupId{0}, 4096, 4096}).stable(), std::nullopt);
 }
 
 TEST_F(ShardStoreTest, a_writer_that_dies_in_an_apply_leaves_no_holder_and_the_others_whole) {

@@ -1,0 +1,39 @@
+#include "engine/control/fence_answers.hpp"
+
+#include "base/assert.hpp"
+
+namespace kintsugi {
+
+bool FenceAnswers::take(const RankReport& report) {
+  if (silent_ranks_.erase(report.rank) == 0) return false;
+  RankReport& mine = living_[report.rank] = report;
+  mine.alive = true;
+  return true;
+}
+
+bool FenceAnswers::take(NodeId node, const std::vector<RankReport>& left_behind) {
+  if (silent_nodes_.erase(node) == 0) return false;
+  for (const RankReport& report : left_behind) {
+    RankReport& gone = left_behind_[report.rank] = report;
+    gone.alive = false;
+    gone.node = node;
+  }
+  return true;
+}
+
+void FenceAnswers::forget(NodeId node) {
+  silent_nodes_.erase(node);
+  std::erase_if(left_behind_, [&](const auto& entry) { return entry.second.node == node; });
+}
+
+std::vector<RankReport> FenceAnswers::reports() const {
+  std::vector<RankReport> all;
+  for (const auto& [rank, report] : living_) all.push_back(report);
+  for (const auto& [rank, report] : left_behind_) {
+    KINTSUGI_ASSERT_MSG(!living_.contains(rank), "a rank that answered for itself was also left behind");
+    all.push_back(report);
+  }
+  return all;
+}
+
+}  // namespace kintsugi

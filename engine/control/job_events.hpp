@@ -1,0 +1,181 @@
+// What a job's machine hears and says (job_machine.hpp), and what it is asked for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "engine/control/recovery.hpp"
+#include "engine/model/job_config.hpp"
+
+namespace kintsugi {
+
+// Deadlines of the phases, all derived from one budget.
+struct JobDeadlines {
+  Duration waiting;    // for slots
+  Duration starting;   // until every rank process has said hello
+  Duration fencing;    // until every member has cancelled its work and reported
+  Duration preparing;  // memory, state, first gather
+  Duration step;       // one step, decision to decision
+  Duration saving;
+  Duration stopping;  // until every rank process is reaped
+  static JobDeadlines from_budget(Duration step_budget);
+  bool operator==(const JobDeadlines&) const = default;
+};
+
+struct JobRequest {
+  JobId job;
+  Lineage lineage;
+  std::uint32_t epoch = 1;  // of the supervisor; generations count within it
+  JobConfig config;
+  std::uint32_t ranks = 0;  // 0: as many as there are slots, at most the job's cells
+  std::uint32_t nodes = 0;  // wait for at least this many nodes
+  bool save = false;
+  JobDeadlines deadlines;
+  bool operator==(const JobRequest&) const = default;
+};
+
+// A generation change, phase by phase. Instants are those of the machine's events; empty: the phase was not reached.
+struct IncidentReport {
+  std::uint32_t id = 0;        // from 1, within the job
+  std::string kind;            // "planned", "no progress", "work failed", "rank lost" or "node lost"
+  std::string target;          // "rank 2 on node 1 (a)"
+  std::string why;             // the first evidence of that kind; what names a culprit replaces hearsay
+  Generation generation;       // that it ended in
+  std::uint32_t restarts = 0;  // times that a further fault made it start over
+  Instant detected;
+  std::optional<Instant> fenced, resumed, first_commit;
+  std::uint64_t lanes_recomputed = 0;
+  std::uint64_t bytes_moved = 0;  // of state, by transfer
+  std::uint64_t steps_lost = 0;   // committed steps that training went back by
+  bool operator==(const IncidentReport&) const = default;
+};
+
+namespace job_event {
+struct NodeReady {
+  NodeId node;
+  std::string name;
+  std::uint32_t slots = 0;
+  std::string rack = {};  // label of a wider failure domain; empty: none
+};
+struct NodeLost {
+  NodeId node;
+  std::string why;
+};
+struct RankUp {
+  RankId rank;
+  std::string kernel_variant;
+};
+struct RankReported {  // it has cancelled its work of older generations and accepts nothing of theirs
+  Generation generation;
+  RankReport report;
+};
+struct NodeReported {  // what ranks whose processes are gone left on it
+  NodeId node;
+  Generation generation;
+  std::vector<RankReport> left_behind;
+};
+struct RankPrepared {
+  RankId rank;
+  Generation generation;
+  Digest plan;
+  Step step;
+};
+struct StepFinal {
+  DecisionRecord record;
+};
+struct RankFinished {
+  RankId rank;
+  Generation generation;
+  Step step;
+  Digest digest;
+};
+struct RankSaved {
+  RankId rank;
+  Generation generation;
+};
+struct SaveCommitted {  // the checkpoint coordinator has published the directory, or could not
+  Result<void> outcome;
+};
+struct RankDown {  // the process is gone and reaped
+  RankId rank;
+  std::string why;        // "was killed by signal 9"
+  bool expected = false;  // it ended by itself after a stop
+};
+struct RankFailed {
+  RankId rank;
+  Generation generation;  // of the work that failed
+  Error error;
+};
+struct Cancel {
+  std::string why;
+  int exit_code = 130;
+};
+struct DeadlinePassed {
+  std::uint64_t number = 0;
+};
+}  // namespace job_event
+
+using JobEvent = std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankReported,
+                              job_event::NodeReported, job_event::RankPrepared, job_event::StepFinal,
+                              job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
+                              job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
+
+namespace job_effect {
+struct Note {  // a phase, for people
+  std::string text;
+};
+struct StartRanks {
+  std::vector<PlanRank> ranks;
+};
+struct Fence {  // to every node that has or had ranks of the job: cancel, accept nothing lower, report
+  Generation generation;
+  std::string why;
+};
+struct Prepare {
+  Plan plan;
+  // Empty: make state anew, at step 0 or from the save that the job resumes from.
+  std::optional<Transition> transition;
+};
+// Every member says in its votes that it is ready for `generation`; the vote that all agree in is the last.
+struct Intend {
+  Generation generation;
+};
+struct KillRank {  // it does not answer
+  RankId rank;
+  std::string why;
+};
+struct Resume {
+  Generation generation;
+};
+struct Report {  // a step became final
+  DecisionRecord record;
+};
+struct Incident {  // a generation change is over: its first step is final, or the job ended with no step left
+  IncidentReport report;
+};
+struct Save {};
+struct CommitSave {};  // every rank has saved: publish
+struct Stop {
+  std::string why;
+};
+struct ArmDeadline {
+  std::uint64_t number = 0;
+  Instant at;
+};
+struct Ended {
+  int exit_code = 0;
+  std::string message;
+};
+}  // namespace job_effect
+
+using JobEffect =
+    std::variant<job_effect::Note, job_effect::StartRanks, job_effect::Fence, job_effect::Prepare, job_effect::Intend,
+                 job_effect::KillRank, job_effect::Resume, job_effect::Report, job_effect::Incident, job_effect::Save,
+                 job_effect::CommitSave, job_effect::Stop, job_effect::ArmDeadline, job_effect::Ended>;
+using JobEffects = std::vector<JobEffect>;
+
+}  // namespace kintsugi

@@ -1,0 +1,176 @@
+// JobMachine: which ranks there are. How many are started and where, who is lost, who is let in.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/control/job_machine.hpp"
+
+namespace kintsugi {
+
+using namespace job_event;  // NOLINT(google-build-using-namespace): the machine's own alphabet
+namespace effect = job_effect;
+
+std::uint64_t JobMachine::cells() const {
+  return static_cast<std::uint64_t>(request_.config.parallel.stages.value_or(1) * request_.config.batch.lanes);
+}
+
+std::uint64_t JobMachine::wanted() const {
+  if (request_.ranks != 0) return request_.ranks;
+  return std::max<std::uint64_t>(1, std::min(ranks_.slots(), cells()));
+}
+
+std::uint64_t JobMachine::gap() const {
+  const std::uint64_t living = ranks_.count(RankPhase::up) + ranks_.count(RankPhase::starting);
+  return wanted() - std::min(wanted(), living);
+}
+
+void JobMachine::try_start() {
+  if (ranks_.node_count() < request_.nodes) {
+    return emit(effect::Note{fmt::format("waiting: {} of {} nodes", ranks_.node_count(), request_.nodes)});
+  }
+  if (ranks_.slots() < wanted()) {
+    return emit(effect::Note{
+        fmt::format("waiting: {} of {} slots on {} nodes", ranks_.slots(), wanted(), ranks_.node_count())});
+  }
+  emit(effect::Note{fmt::format("starting {} ranks", wanted())});
+  launch(wanted());
+  enter(JobPhase::starting, request_.deadlines.starting);
+}
+
+std::uint64_t JobMachine::launch(std::uint64_t count, const std::set<NodeId>& first) {
+  std::vector<PlanRank> started = ranks_.start(count, first, now_);
+  const std::uint64_t launched = started.size();
+  if (launched > 0) emit(effect::StartRanks{std::move(started)});
+  return launched;
+}
+
+bool JobMachine::replace_lost() {
+  while (!restarts_.empty() && restarts_.front() + kRestartWindow <= now_) restarts_.pop_front();
+  const std::uint64_t affordable = kMaxRestarts - restarts_.size();
+  restarts_.resize(restarts_.size() + launch(std::min(gap(), affordable)), now_);
+  return restarts_.size() < kMaxRestarts;
+}
+
+// The first time all that were asked for, later anybody: the others are let in as they come.
+std::uint64_t JobMachine::needed() const {
+  return established_ ? 1 : std::max<std::uint64_t>(1, request_.ranks);
+}
+
+void JobMachine::leave_starting_if_ready() {
+  if (ranks_.count(RankPhase::starting) > 0 || ranks_.count(RankPhase::up) < needed()) return;
+  begin_generation(std::nullopt);
+}
+
+void JobMachine::lost_while_starting(const std::string& why) {
+  const bool affordable = replace_lost();
+  const bool stuck = ranks_.count(RankPhase::starting) == 0 && ranks_.count(RankPhase::up) < needed();
+  if (stuck && !affordable) {
+    return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, kMaxRestarts,
+                               kRestartWindow.ns / seconds(1).ns));
+  }
+  leave_starting_if_ready();
+}
+
+// There is state to go on from, and somebody who can.
+void JobMachine::go_on_without(const std::set<RankId>& silent) {
+  for (const RankId rank : silent) refuse(rank, "no hello in time from " + ranks_.name_of(rank));
+  leave_starting_if_ready();
+}
+
+void JobMachine::refuse(RankId rank, const std::string& why) {
+  emit(effect::Note{why});
+  emit(effect::KillRank{rank, why});
+  ranks_.set(rank, RankPhase::gone);
+}
+
+// Fills the gap while training goes on, and lets in whoever is up.
+void JobMachine::refill() {
+  if (phase_ != JobPhase::running || intended_ || !steps_left()) return;
+  for (const RankId rank : ranks_.in(RankPhase::starting)) {
+    if (ranks_.started(rank) + request_.deadlines.starting < now_) {
+      refuse(rank, "no hello in time from " + ranks_.name_of(rank));
+    }
+  }
+  replace_lost();
+  if (ranks_.count(RankPhase::starting) > 0 || ranks_.in(RankPhase::up) == members_) return;
+  intended_ = Generation{generation_.epoch, generation_.counter + 1};
+  emit(effect::Intend{*intended_});
+}
+
+void JobMachine::on(const NodeReady& e) {
+  ranks_.add_node(e.node, e.name, e.rack, e.slots);
+  if (phase_ == JobPhase::waiting) return try_start();
+  if (phase_ == JobPhase::starting) replace_lost();
+  refill();
+}
+
+void JobMachine::on(const RankUp& e) {
+  const bool awaited = ranks_.knows(e.rank) && ranks_.state(e.rank) == RankPhase::starting;
+  if (!awaited || phase_ == JobPhase::stopping) return drop();
+  if (!kernel_variant_) kernel_variant_ = e.kernel_variant;
+  if (*kernel_variant_ != e.kernel_variant) {
+    const std::string why = fmt::format(
+        "{} computes with kernel variant '{}', the others with '{}': bits would depend on the plan; "
+        "use machines of one kind for a job",
+        ranks_.name_of(e.rank), e.kernel_variant, *kernel_variant_);
+    if (phase_ == JobPhase::starting && !established_) return stop(1, why);
+    ranks_.close_node(ranks_.node_of(e.rank));
+    refuse(e.rank, why);
+    if (phase_ == JobPhase::starting) return lost_while_starting(why);
+    return refill();
+  }
+  ranks_.set(e.rank, RankPhase::up);
+  if (phase_ == JobPhase::starting) return leave_starting_if_ready();
+  refill();
+}
+
+void JobMachine::on(const RankDown& e) {
+  if (!ranks_.knows(e.rank) || ranks_.state(e.rank) == RankPhase::down) return drop();
+  const bool was_up = ranks_.state(e.rank) == RankPhase::up;
+  const std::string why = fmt::format("{} {}", ranks_.name_of(e.rank), e.why);
+  ranks_.set(e.rank, RankPhase::down);
+  if (phase_ == JobPhase::stopping) {
+    if (!e.expected) emit(effect::Note{why + " while stopping"});
+    return end_if_all_down();
+  }
+  if (phase_ == JobPhase::starting) return lost_while_starting(why);
+  if (was_up && members_.contains(e.rank)) {
+    return lose_members({e.rank}, {CauseKind::rank_lost, ranks_.name_of(e.rank), why});
+  }
+  refill();
+}
+
+void JobMachine::on(const NodeLost& e) {
+  if (!ranks_.has_node(e.node)) return drop();
+  const std::string why = fmt::format("{} is lost: {}", ranks_.name_of(e.node), e.why);
+  std::set<RankId> lost;
+  for (const RankId rank : members_) {
+    if (ranks_.node_of(rank) == e.node && ranks_.state(rank) == RankPhase::up) lost.insert(rank);
+  }
+  const bool had_ranks = ranks_.nodes_with_ranks().contains(e.node);
+  ranks_.lose_node(e.node);
+  if (phase_ == JobPhase::stopping) return end_if_all_down();
+  if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
+  if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});
+  if (phase_ == JobPhase::fencing) {
+    answers_.forget(e.node);
+    if (answers_.complete()) consider_reports();
+    return;
+  }
+  refill();
+}
+
+void JobMachine::on(const RankFailed& e) {
+  if (phase_ == JobPhase::stopping || !is_current(e.rank, e.generation) || is_publishing()) return drop();
+  const std::string why = fmt::format("{}: {}", ranks_.name_of(e.rank), e.error.message);
+  // Evidence only: who failed lives, and whom it accuses may.
+  if (e.error.action == ErrorAction::end_generation) {
+    return begin_generation(Cause{CauseKind::work_failed, ranks_.name_of(e.rank), why});
+  }
+  // Configuration and input show while ranks prepare for the first time; from then on it is the job's failure.
+  const bool input = e.error.action == ErrorAction::tell_user && phase_ == JobPhase::preparing && !established_;
+  stop(input ? 2 : 1, why);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,52 @@
+// What a rank knows of the newest decision, in memory that outlives it: it writes a record here before it acts on it, so
+// that the node can read it whenever the process dies.
+//
+// Two slots, written in turn; the one with the higher sequence number whose checksum holds is the newest. A write that
+// is cut off leaves the other slot, so the newest record that was acted on is always there.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kintsugi {
+
+// Borrowed memory; cheap to copy. One writer; any number of readers, in any process.
+class RecordBoard {
+ public:
+  static constexpr std::size_t kMaxBytes = 2016;  // of what is written; a record takes some 250
+
+  // `memory`: zero or written by a board; aligned to 64, of at least bytes().
+  explicit RecordBoard(std::span<std::byte> memory);
+  static constexpr std::size_t bytes() { return 2 * sizeof(Slot); }
+
+  // Asserts that `record` is not empty and fits.
+  void write(std::span<const std::byte> record) const;
+  // Empty: nothing was ever written.
+  std::optional<std::vector<std::byte>> newest() const;
+
+ private:
+  // Words, so that a reader beside the writer is no data race: it sees a wrong checksum and takes the other slot.
+  struct Slot {
+    std::atomic<std::uint64_t> sequence;  // from 1
+    std::atomic<std::uint64_t> length;    // bytes
+    std::atomic<std::uint64_t> check;     // low half of the XXH3-128 of sequence, length and bytes
+    std::atomic<std::uint64_t> reserved;
+    std::atomic<std::uint64_t> words[kMaxBytes / 8];
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  struct Entry {
+    std::uint64_t sequence = 0;
+    std::vector<std::byte> bytes;
+  };
+  static std::optional<Entry> read(const Slot& slot);
+  std::optional<Entry> newest_entry() const;
+
+  Slot* slots_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,105 @@
+#include "engine/telemetry/journal_state.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace kintsugi {
+
+using namespace journaled;
+
+namespace {
+
+struct Fold {
+  RestartState& state;
+
+  void operator()(const Started& e) const { state.epoch = std::max(state.epoch, e.epoch); }
+  void operator()(const NodeJoined& e) const {
+    state.nodes.insert_or_assign(e.node, e);
+    state.next_node = std::max(state.next_node, NodeId{e.node.value + 1});
+  }
+  void operator()(const NodeLeft& e) const { state.nodes.erase(e.node); }
+  void operator()(const Submitted& e) const {
+    state.jobs.insert_or_assign(e.job, RestartJob{.submitted = e});
+    state.next_job = std::max(state.next_job, JobId{e.job.value + 1});
+  }
+  void operator()(const Ended& e) const { state.jobs.erase(e.job); }
+  void operator()(const GenerationMade& e) const {
+    if (RestartJob* job = find(e.job)) job->generation = e;
+  }
+  void operator()(const Event&) const {}
+  void operator()(const RecordSeen& e) const {
+    if (RestartJob* job = find(e.job)) job->record = e;
+  }
+
+  RestartJob* find(JobId id) const {
+    const auto job = state.jobs.find(id);
+    return job == state.jobs.end() ? nullptr : &job->second;
+  }
+};
+
+// Walks entries from the newest to the oldest and says which to keep: of each subject the newest of each kind.
+class Keeper {
+ public:
+  explicit Keeper(const RestartState& state) : state_(state) {}
+
+  bool operator()(const Started& e) { return e.epoch == state_.epoch && !std::exchange(started_, true); }
+  bool operator()(const NodeJoined& e) { return keeps(e.node) && nodes_joined_.insert(e.node).second; }
+  bool operator()(const NodeLeft& e) {
+    return keeps(e.node) && !nodes_joined_.contains(e.node) && nodes_left_.insert(e.node).second;
+  }
+  bool operator()(const Submitted& e) { return keeps(e.job) && submitted_.insert(e.job).second; }
+  bool operator()(const Ended& e) {
+    if (state_.jobs.contains(e.job)) return false;  // of a former job of that number
+    if (ended_.size() < kKeptEndedJobs || e.job == last_job()) return ended_.insert(e.job).second;
+    return false;
+  }
+  bool operator()(const GenerationMade& e) { return keeps(e.job) && generations_.insert(e.job).second; }
+  bool operator()(const RecordSeen& e) { return keeps(e.job) && records_.insert(e.job).second; }
+  bool operator()(const Event& e) {
+    if (events_ == kKeptEvents) return false;
+    const std::pair incident(e.job, e.incident);
+    if (e.incident != 0 && !incidents_.contains(incident)) {
+      if (incidents_.size() == kKeptIncidents) return false;
+      incidents_.insert(incident);
+    }
+    ++events_;
+    return true;
+  }
+
+ private:
+  // The last ones ever given stay, gone or not: their numbers must not be given again.
+  NodeId last_node() const { return {state_.next_node.value - 1}; }
+  JobId last_job() const { return {state_.next_job.value - 1}; }
+  bool keeps(NodeId node) const { return state_.nodes.contains(node) || node == last_node(); }
+  bool keeps(JobId job) const { return state_.jobs.contains(job) || ended_.contains(job); }
+
+  const RestartState& state_;
+  bool started_ = false;
+  std::set<NodeId> nodes_joined_, nodes_left_;
+  std::set<JobId> submitted_, ended_, generations_, records_;
+  std::set<std::pair<JobId, std::uint32_t>> incidents_;
+  std::size_t events_ = 0;
+};
+
+}  // namespace
+
+RestartState restart_state(std::span<const JournalEntry> entries) {
+  RestartState state;
+  for (const JournalEntry& entry : entries) std::visit(Fold{state}, entry.what);
+  return state;
+}
+
+std::vector<JournalEntry> compacted(std::span<const JournalEntry> entries) {
+  const RestartState state = restart_state(entries);
+  Keeper keeper(state);
+  std::vector<JournalEntry> kept;
+  for (std::size_t i = entries.size(); i-- > 0;) {
+    if (std::visit(keeper, entries[i].what)) kept.push_back(entries[i]);
+  }
+  std::reverse(kept.begin(), kept.end());
+  KINTSUGI_ASSERT_MSG(restart_state(kept) == state, "compaction lost what a restart needs");
+  return kept;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,134 @@
+"""Faults struck from outside at real processes: training goes on, with the bits of a run without faults."""
+import json
+import os
+import signal
+import time
+import unittest
+
+from cluster import ClusterTest, wait_for
+
+STEPS = 400
+
+
+class Survival(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job(steps=STEPS)
+        self.report = self.folder / "survived.json"
+
+    def start_run(self, *arguments):
+        run = self.start("run", self.job, "--threads", 1, "--report", self.report, *arguments)
+        self.wait_for_step(run)
+        return run
+
+    def expect_the_bits_of_a_quiet_run(self, run):
+        self.assertEqual(run.wait(), 0, run.stderr)
+        self.assert_nothing_left()
+        report = json.loads(self.report.read_text())
+        quiet = self.train("--ranks", 1, "--threads", 2)
+        self.assertEqual([s["step"] for s in report["steps"]], list(range(1, STEPS + 1)))
+        self.assertEqual([s["digest"] for s in report["steps"]], [s["digest"] for s in quiet["steps"]])
+        self.assertEqual(report["final_digest"], quiet["final_digest"])
+        self.assertEqual(sum(i["steps_lost"] for i in report["incidents"]), 0)
+        return report
+
+    def first_incident(self, report):
+        self.assertGreaterEqual(len(report["incidents"]), 1)
+        first = report["incidents"][0]
+        for earlier, later in [("detected_s", "fenced_s"), ("fenced_s", "resumed_s"), ("resumed_s", "first_commit_s")]:
+            self.assertLessEqual(first[earlier], first[later])
+        return first
+
+    def test_a_killed_rank_is_survived_by_processes_that_go_on(self):
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        ranks = self.kinds()["rank"]
+        os.kill(ranks[1], signal.SIGKILL)
+        wait_for(lambda: ranks[1] not in self.kinds().get("rank", []), "the killed process is gone")
+        report = self.expect_the_bits_of_a_quiet_run(run)
+        incident = self.first_incident(report)
+        self.assertEqual(incident["kind"], "rank lost")
+        self.assertIn("killed by signal 9", incident["why"])
+        self.assertLess(incident["first_commit_s"] - incident["detected_s"], 2.0)
+
+    def test_a_killed_node_is_survived(self):
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        os.kill(self.kinds()["join"][0], signal.SIGKILL)
+        report = self.expect_the_bits_of_a_quiet_run(run)
+        incident = self.first_incident(report)
+        self.assertEqual(incident["kind"], "node lost")
+        self.assertEqual(report["steps"][-1]["ranks"], 2)
+
+    def test_a_stopped_rank_is_found_and_succeeded(self):
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        since = time.monotonic()
+        os.kill(self.kinds()["rank"][0], signal.SIGSTOP)
+        report = self.expect_the_bits_of_a_quiet_run(run)
+        self.assertGreater(time.monotonic() - since, 0)
+        self.first_incident(report)
+        self.assertEqual(report["steps"][-1]["ranks"], 4)
+
+    def test_a_dead_rank_is_succeeded_until_all_are_there_again(self):
+        run = self.start_run("--ranks", 3)
+        for _ in range(3):
+            ranks = wait_for(lambda: len(self.kinds().get("rank", [])) == 3 and self.kinds()["rank"], "three ranks live")
+            os.kill(ranks[0], signal.SIGKILL)
+            wait_for(lambda: not run.running() or ranks[0] not in self.kinds().get("rank", []), "the process is gone")
+        self.expect_the_bits_of_a_quiet_run(run)
+
+    def test_memory_of_the_only_rank_outlives_it(self):
+        run = self.start_run("--ranks", 1)
+        os.kill(self.kinds()["rank"][0], signal.SIGKILL)
+        if run.wait() == 0:
+            self.expect_the_bits_of_a_quiet_run(run)
+        else:  # it died while it wrote: of such a shard there is no other copy
+            self.assertRegex(run.stderr, r"shard.* no copy")
+
+    def test_a_fault_while_recovering_starts_the_recovery_over(self):
+        run = self.start_run("--ranks", 6, "--nodes", 3)
+        ranks = self.kinds()["rank"]
+        by_node = {}
+        for pid in ranks:
+            by_node.setdefault(parent_of(pid), []).append(pid)
+        for pid in by_node[min(by_node)]:  # both on one node: their shards' other copies are elsewhere
+            os.kill(pid, signal.SIGKILL)
+        self.expect_the_bits_of_a_quiet_run(run)
+
+    def test_the_loss_of_every_copy_is_told_and_nothing_is_made_up(self):
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        for node in self.kinds()["join"]:
+            os.kill(node, signal.SIGKILL)
+        self.assertEqual(run.wait(), 1, run.stderr)
+        self.assertRegex(run.stderr, r"shard|no node")
+        self.assert_nothing_left()
+
+
+class Membership(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job(steps=4000)
+        self.report = self.folder / "joined.json"
+
+    def test_a_node_that_joins_takes_part(self):
+        _, join = self.supervise()
+        self.start("join", *join, "--slots", 2)
+        client = self.start("submit", self.job, "--state", "state", "--threads", 1, "--report", self.report)
+        self.wait_for_step(client)
+        self.start("join", *join, "--slots", 2)
+        wait_for(lambda: len(self.status()["jobs"][0]["ranks"]) == 4, "the newcomer's slots are used")
+        before = self.status()["jobs"][0]["step"]
+        wait_for(lambda: not client.running() or self.status()["jobs"][0]["step"] > before, "training goes on")
+        self.assertEqual(client.wait(), 0, client.stderr)
+        report = json.loads(self.report.read_text())
+        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
+        planned = [i for i in report["incidents"] if i["kind"] == "planned"]
+        self.assertEqual(len(planned), 1)
+        self.assertEqual(planned[0]["lanes_recomputed"], 0)
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return int(stat.read().rsplit(")", 1)[1].split()[1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
