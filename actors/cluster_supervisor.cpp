@@ -63,6 +63,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
           if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
         },
         [this](const JobEnded& m) { on_job_ended(m); },
+        [this](const NodeDrained& m) { let_go(m.node); },
         [this](const StopCluster& m) { stop(m.why); },
     };
   }
@@ -204,6 +205,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
       case schemas::Message::INJECT: return inject(link, m.getInject());
+      case schemas::Message::DRAIN: return drain(link, {m.getDrain()});
+      case schemas::Message::EVICT: return evict(link, {m.getEvict()});
       case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
       default: return link->close("a message that no client sends");
     }
@@ -307,6 +310,38 @@ class ClusterSupervisor final : public caf::event_based_actor {
     parts_.logger.warning("a fault is injected", {{"node", node->value}, {"fault", std::int64_t(in.getFault())}});
     static_cast<void>(push(at->second, make_frame([&](schemas::Message::Builder m) { m.setInject(in); })));
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted(); });
+  }
+
+  // Of the job first, if one has the node; then the node leaves.
+  void drain(const std::shared_ptr<Link>& link, NodeId node) {
+    const Member* member = members_.find(node);
+    if (member == nullptr) {
+      return refuse(link, {ErrorAction::refuse,
+                           fmt::format("there is no node {}; `kintsugi status` shows what runs", node.value)});
+    }
+    if (member->lease)
+      send(jobs_.at(*member->lease).supervisor, DrainNodeOfJob{node});
+    else
+      let_go(node);
+    answer(link, [](schemas::Message::Builder m) { m.initAccepted(); });
+  }
+
+  void let_go(NodeId node) {
+    if (const auto at = node_links_.find(node); at != node_links_.end()) {
+      static_cast<void>(
+          push(at->second, make_frame([](schemas::Message::Builder m) { m.setLeave("it was drained"); })));
+    }
+  }
+
+  void evict(const std::shared_ptr<Link>& link, RankId rank) {
+    for (auto& [id, job] : jobs_) {
+      const auto& ranks = job.view.ranks;
+      if (std::none_of(ranks.begin(), ranks.end(), [&](const JobView::Rank& r) { return r.rank == rank; })) continue;
+      send(job.supervisor, EvictRankOfJob{rank});
+      return answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(id.value); });
+    }
+    refuse(link,
+           {ErrorAction::refuse, fmt::format("there is no rank {}; `kintsugi status` shows what runs", rank.value)});
   }
 
   std::optional<NodeId> node_of_rank(RankId rank) const {

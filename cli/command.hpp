@@ -25,6 +25,8 @@ void add_join(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
 void add_cancel(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
+void add_drain(CLI::App& app, Action& action);
+void add_evict(CLI::App& app, Action& action);
 void add_inject(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);

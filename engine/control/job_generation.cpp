@@ -47,6 +47,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   finished_.clear();
   saved_.clear();
   members_ = ranks_.in(RankPhase::up);
+  release_idle();
   if (members_.empty()) return start_over(why);
   ++generation_.counter;
   if (incident_) incident_->generation = generation_;
@@ -104,7 +105,11 @@ void JobMachine::consider_reports() {
 
 void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& reports) {
   PlanRequest request{request_.job, request_.lineage, generation_, {}};
-  for (const RankId rank : members_) request.members.push_back(ranks_.member(rank));
+  const std::set<RankId> idle = leaving_members();
+  for (const RankId rank : members_) {
+    request.members.push_back(ranks_.member(rank));
+    request.members.back().idle = idle.contains(rank);
+  }
   request.copies = reachable_copies(cut, reports, request.members);
   std::set<NodeId> out_of_reach;
   for (std::size_t s = 0; s < request.copies.size(); ++s) {

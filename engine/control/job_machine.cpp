@@ -113,10 +113,13 @@ void JobMachine::on(const StepFinal& e) {
     close_incident();
   }
   if (intended_ && r.next_generation == intended_) {
-    std::set<RankId> newcomers = ranks_.in(RankPhase::up);
-    for (const RankId member : members_) newcomers.erase(member);
+    std::set<RankId> concerned = ranks_.in(RankPhase::up);
+    for (const RankId member : members_) concerned.erase(member);
+    const std::set<RankId> leaving = leaving_members();
+    const char* const what = leaving.empty() ? "new ranks are let in" : "ranks leave";
+    concerned.insert(leaving.begin(), leaving.end());
     return begin_generation(
-        Cause{CauseKind::planned, ranks_.names_of(newcomers), "new ranks are let in after step " + to_string(step_)});
+        Cause{CauseKind::planned, ranks_.names_of(concerned), fmt::format("{} after step {}", what, step_.value)});
   }
   enter(JobPhase::running, request_.deadlines.step);
   refill();

@@ -66,6 +66,8 @@ class JobMachine {
   void on(const job_event::RankReported& e);
   void on(const job_event::NodeReported& e);
   void on(const job_event::RankPrepared& e);
+  void on(const job_event::DrainNode& e);
+  void on(const job_event::EvictRank& e);
   void on(const job_event::StepFinal& e);
   void on(const job_event::RankFinished& e);
   void on(const job_event::RankSaved& e);
@@ -106,6 +108,12 @@ class JobMachine {
   void refuse(RankId rank, const std::string& why);
   void refill();
 
+  // job_leaving.cpp: ranks that leave by plan
+  bool can_leave() const;
+  std::set<RankId> leaving_members() const;
+  void release_idle();
+  void free_drained();
+
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
   void start_over(const std::string& why);
@@ -132,6 +140,8 @@ class JobMachine {
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on
+  std::set<RankId> leaving_;  // by plan: drained or evicted
+  std::set<NodeId> draining_;
   FenceAnswers answers_;
   std::set<RankId> overdue_;  // killed for their silence, not down yet
   bool patience_is_out_ = false;

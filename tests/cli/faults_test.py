@@ -125,6 +125,30 @@ class Membership(ClusterTest):
         self.assertEqual(planned[0]["lanes_recomputed"], 0)
 
 
+    def test_a_drained_node_leaves_without_loss(self):
+        _, join = self.supervise()
+        nodes = [self.start("join", *join, "--slots", 2) for _ in range(2)]
+        client = self.start("submit", self.job, "--state", "state", "--nodes", 2, "--threads", 1, "--report", self.report)
+        self.wait_for_step(client)
+        self.expect_refused("drain", 77)
+        leaving = next(n for n in self.status()["nodes"] if n["pid"] == nodes[0].pid)
+        drained = self.run_command("drain", leaving["node"], "--state", "state")
+        self.assertEqual(drained.popen.returncode, 0, drained.stderr)
+        self.assertEqual(nodes[0].wait(), 0, nodes[0].stderr)
+        self.assertTrue(client.running())
+        self.assertEqual(client.wait(), 0, client.stderr)
+        report = json.loads(self.report.read_text())
+        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
+        self.assertEqual({i["kind"] for i in report["incidents"]}, {"planned"})
+        self.assertEqual(sum(i["lanes_recomputed"] for i in report["incidents"]), 0)
+        self.assertEqual(report["steps"][-1]["ranks"], 2)
+
+    def expect_refused(self, *arguments):
+        refused = self.run_command(*arguments, "--state", "state")
+        self.assertEqual(refused.popen.returncode, 3, refused.stderr)
+        self.assertIn("kintsugi status", refused.stderr)
+
+
 def parent_of(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         return int(stat.read().rsplit(")", 1)[1].split()[1])
