@@ -96,7 +96,11 @@ void JobMachine::consider_reports() {
     cut = decide_cut(reports, known_, static_cast<std::uint32_t>(layout_->shards().size()));
     for (const std::string& text : cut.disagreements) emit(effect::Note{text});
     if (cut.step < step_) cut.lost = every_shard();
-    if (!cut.lost.empty()) return give_up_unless_more_may_come(cut.lost);
+    // What the first step starts from is a function of the job: it can be made again, where later state cannot.
+    const bool is_first_state = !known_ && !cut.record && ranks_.count(RankPhase::gone) == 0;
+    if (!cut.lost.empty() && !is_first_state) return give_up_unless_more_may_come(cut.lost);
+    established_ = cut.lost.empty();
+    if (!established_) emit(effect::Note{"no step is final yet: state is made anew"});
     if (cut.record && cut.step > step_) became_final(*cut.record);
     step_ = cut.step;
   }
