@@ -90,6 +90,8 @@ struct DrainNode {  // a planned leave: its ranks give up their work and their s
 struct EvictRank {  // the same of one rank, whose slot is used no more
   RankId rank;
 };
+struct PauseJob {};  // after the next vote that all are ready at: no step, all state kept
+struct ResumeJob {};
 struct StepFinal {
   DecisionRecord record;
 };
@@ -125,11 +127,11 @@ struct DeadlinePassed {
 };
 }  // namespace job_event
 
-using JobEvent =
-    std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankReported,
-                 job_event::NodeReported, job_event::DrainNode, job_event::EvictRank, job_event::RankPrepared,
-                 job_event::StepFinal, job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
-                 job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
+using JobEvent = std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankReported,
+                              job_event::NodeReported, job_event::DrainNode, job_event::EvictRank, job_event::PauseJob,
+                              job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
+                              job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
+                              job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
 
 namespace job_effect {
 struct Note {  // a phase, for people

@@ -89,7 +89,8 @@ void JobMachine::refuse(RankId rank, const std::string& why) {
 
 // Fills the gap while training goes on, and lets in whoever is up.
 void JobMachine::refill() {
-  if (phase_ != JobPhase::running || intended_ || !steps_left()) return;
+  const bool is_paused = phase_ == JobPhase::paused;
+  if ((phase_ != JobPhase::running && !is_paused) || intended_ || !steps_left()) return;
   for (const RankId rank : ranks_.in(RankPhase::starting)) {
     if (ranks_.started(rank) + request_.deadlines.starting < now_) {
       refuse(rank, "no hello in time from " + ranks_.name_of(rank));
@@ -97,7 +98,9 @@ void JobMachine::refill() {
   }
   replace_lost();
   const bool change_is_due = ranks_.in(RankPhase::up) != members_ || !leaving_members().empty();
-  if (ranks_.count(RankPhase::starting) > 0 || !change_is_due) return;
+  if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
+  // Between two steps already: no vote is needed.
+  if (is_paused) return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
   intended_ = Generation{generation_.epoch, generation_.counter + 1};
   emit(effect::Intend{*intended_});
 }
