@@ -201,7 +201,12 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
-      case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
+      case schemas::Message::CANCEL:
+        return for_job(link, {m.getCancel().getJob()}, [this](Job& job) { cancel(job, {"it was cancelled", 130}); });
+      case schemas::Message::PAUSE_JOB:
+        return for_job(link, {m.getPauseJob()}, [this](Job& job) { tell(job, PauseJob{}); });
+      case schemas::Message::RESUME_JOB:
+        return for_job(link, {m.getResumeJob()}, [this](Job& job) { tell(job, ResumeJob{}); });
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
       case schemas::Message::INJECT: return inject(link, m.getInject());
@@ -282,16 +287,21 @@ class ClusterSupervisor final : public caf::event_based_actor {
       job.cancelled = std::move(why);
   }
 
-  void cancel_for(const std::shared_ptr<Link>& link, JobId wanted) {
+  // Does `work` on the job that a client means and says so; job 0: the only one.
+  template <class Work>
+  void for_job(const std::shared_ptr<Link>& link, JobId wanted, Work work) {
     const auto job = wanted.value == 0 ? jobs_.begin() : jobs_.find(wanted);
     if (job == jobs_.end()) {
-      return refuse(link, {ErrorAction::refuse, wanted.value == 0 ? "there is no job to cancel"
-                                                                  : fmt::format("there is no job {}; `kintsugi status` "
-                                                                                "shows what runs",
-                                                                                wanted.value)});
+      const std::string which = wanted.value == 0 ? "there is no job" : fmt::format("there is no job {}", wanted.value);
+      return refuse(link, {ErrorAction::refuse, which + "; `kintsugi status` shows what runs"});
     }
-    cancel(job->second, {"it was cancelled", 130});
+    work(job->second);
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
+  }
+
+  template <class Command>
+  void tell(const Job& job, Command command) {
+    if (job.supervisor) send(job.supervisor, command);
   }
 
   void inject(const std::shared_ptr<Link>& link, schemas::Inject::Reader in) {

@@ -79,6 +79,8 @@ class JobSupervisor final : public caf::event_based_actor {
         },
         [this](const DrainNodeOfJob& m) { feed(job_event::DrainNode{m.node}); },
         [this](const EvictRankOfJob& m) { feed(job_event::EvictRank{m.rank}); },
+        [this](const PauseJob&) { feed(job_event::PauseJob{}); },
+        [this](const ResumeJob&) { feed(job_event::ResumeJob{}); },
         [this](const JobDeadline& m) { feed(job_event::DeadlinePassed{m.number}); },
         [this](const SaveBegun& m) { on_save_begun(m.staging); },
         [this](const SaveDone& m) { on_save_done(m.outcome); },

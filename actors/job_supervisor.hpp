@@ -40,6 +40,8 @@ struct DrainNodeOfJob {
 struct EvictRankOfJob {
   RankId rank;
 };
+struct PauseJob {};
+struct ResumeJob {};
 struct CancelJob {
   std::string why;
   int exit_code = 130;
@@ -98,6 +100,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeFrame)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::DrainNodeOfJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::EvictRankOfJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeDrained)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::PauseJob)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ResumeJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::CancelJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToNode)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToFollower)

@@ -24,6 +24,8 @@ void add_supervise(CLI::App& app, Action& action);
 void add_join(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
 void add_cancel(CLI::App& app, Action& action);
+void add_pause(CLI::App& app, Action& action);
+void add_resume(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 void add_drain(CLI::App& app, Action& action);
 void add_evict(CLI::App& app, Action& action);

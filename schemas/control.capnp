@@ -72,6 +72,8 @@ struct Message {
     inject @31 :Inject;              # client -> supervisor -> node: a fault, on purpose
     drain @32 :UInt32;               # client -> supervisor: a node, to leave by plan
     evict @33 :UInt32;               # client -> supervisor: a rank, likewise
+    pauseJob @34 :UInt32;            # client -> supervisor; job 0: the only one
+    resumeJob @35 :UInt32;           # likewise
   }
 }
 

@@ -143,6 +143,22 @@ class Membership(ClusterTest):
         self.assertEqual(sum(i["lanes_recomputed"] for i in report["incidents"]), 0)
         self.assertEqual(report["steps"][-1]["ranks"], 2)
 
+    def test_a_paused_job_keeps_its_processes_and_goes_on_where_it_was(self):
+        _, join = self.supervise()
+        self.start("join", *join, "--slots", 2)
+        client = self.start("submit", self.job, "--state", "state", "--threads", 1, "--report", self.report)
+        self.wait_for_step(client)
+        self.assertEqual(self.run_command("pause", "--state", "state").popen.returncode, 0)
+        wait_for(lambda: self.status()["jobs"][0]["phase"] == "paused", "the job is paused")
+        step, ranks = self.status()["jobs"][0]["step"], self.kinds()["rank"]
+        self.assertEqual(self.status()["jobs"][0]["step"], step)
+        self.assertEqual(self.run_command("resume", "--state", "state").popen.returncode, 0)
+        self.assertEqual(client.wait(), 0, client.stderr)
+        report = json.loads(self.report.read_text())
+        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
+        self.assertEqual(len(ranks), 2)
+        self.assertEqual({i["kind"] for i in report["incidents"]}, {"planned"})
+
     def expect_refused(self, *arguments):
         refused = self.run_command(*arguments, "--state", "state")
         self.assertEqual(refused.popen.returncode, 3, refused.stderr)
