@@ -95,6 +95,7 @@ void JobMachine::on(const RankPrepared& e) {
   if (prepared_ != members_) return;
   established_ = true;
   if (incident_) incident_->resumed = now_;
+  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
   emit(effect::Resume{generation_});
   enter(JobPhase::running, request_.deadlines.step);
   refill();
