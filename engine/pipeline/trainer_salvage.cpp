@@ -42,12 +42,13 @@ std::unique_ptr<Salvage> Trainer::salvage() {
   const RankBlueprint& b = *parts_.blueprint;
   const SumReport report = sums();
   auto left = std::make_unique<Salvage>(Salvage{report.step, report.begun, {}, memory_.losses, nullptr, nullptr});
-  const std::set<LayerSum> reported(report.sums.begin(), report.sums.end());
+  const std::set<LayerSum> wanted(report.sums.begin(), report.sums.end());
   const auto add = [&](const LayerSum& sum, const GroupViews& views) {
-    if (reported.contains(sum)) left->sums.emplace(sum, views);
+    if (wanted.contains(sum)) left->sums.emplace(sum, views);
   };
-  for (std::size_t i = 0; i < b.first.kept.size(); ++i) add(b.first.kept[i], memory_.kept[i]);
-  if (executor_ != nullptr) {
+  // Those of an earlier step are as old as that.
+  for (std::size_t i = 0; is_first_step() && i < b.first.kept.size(); ++i) add(b.first.kept[i], memory_.kept[i]);
+  if (executor_ != nullptr && executor_->progress().step == report.step) {
     for (const auto& [place, node] : executor_->progress().sums) {
       const StageId stage = b.plan.stage_of(place.first);
       const std::uint32_t at = place.first.value - b.program.work(stage).layers.first;
