@@ -144,10 +144,7 @@ class StageActor final : public caf::event_based_actor {
     KINTSUGI_TRY_ASSIGN(ucx_, transport::ucx::UcxCarrier::open({parts_.identity.rank, fence_}, parts_.ucx));
     RankReport report{
         parts_.identity.rank, {}, true, trainer_ ? trainer_->inventory() : held_.copies(), held_.record()};
-    if (trainer_)
-      report.sums = trainer_->sums();
-    else if (salvage_)
-      report.sums = salvage_->report();
+    if (trainer_ || salvage_) report.sums = trainer_ ? trainer_->sums() : salvage_->report();
     tell_node([&](schemas::Message::Builder m) {
       auto out = m.initRankReport();
       out.setJob(parts_.identity.job.value);
@@ -175,7 +172,7 @@ class StageActor final : public caf::event_based_actor {
     preparation_ = std::move(preparation);
     const std::optional<Transition>& transition = preparation_->transition;
     if (trainer_ && transition && transition->record) KINTSUGI_TRY(trainer_->complete(*transition->record));
-    if (trainer_) salvage_ = trainer_->salvage();
+    if (trainer_) salvage_ = trainer_->salvage(transition);
     drop_trainer();
     blueprint_ = RankBlueprint::make(preparation_->job, preparation_->plan, transition, self, parts_.device->ops());
     ask_for_memory();

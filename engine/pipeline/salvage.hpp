@@ -1,6 +1,6 @@
 // What a trainer leaves when a fault ends its generation: the partial sums of the step in progress, with the memory they lie
 // in. The next trainer copies what the transition counts on into its own arena, from where peers may take it; then this
-// goes. Until then a rank holds the step buffers of two generations.
+// goes. Until then a rank holds the step buffers of two generations; without any sums of use, of one.
 #pragma once
 
 #include <map>

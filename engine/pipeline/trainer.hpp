@@ -67,8 +67,8 @@ class Trainer {
   std::vector<CopyReport> inventory() const;
   // Likewise: of the step in progress.
   SumReport sums() const;
-  // Likewise, and the last call of all: takes the step's buffers along.
-  std::unique_ptr<Salvage> salvage();
+  // Likewise, and the last call of all: takes the step's buffers along where `next` counts on them.
+  std::unique_ptr<Salvage> salvage(const std::optional<Transition>& next);
   // Thread safe. The newest one held, whatever generation it is of.
   std::optional<DecisionRecord> record() const { return parts_.state.record(); }
 
@@ -103,6 +103,9 @@ class Trainer {
   void enqueue_vote();
   void enqueue_closing_vote();
   Contribution contribution();
+  const StepProgress* progress() const;  // of the step in progress; null: not begun
+  // Those of the step in progress, with where they lie.
+  std::map<LayerSum, GroupViews> whole_sums() const;
   bool is_first_step() const { return state_.step == parts_.blueprint->from; }
   // Which rank tells of `lane`'s loss in the step in progress.
   RankId teller(LaneId lane) const;

@@ -1,5 +1,5 @@
 // Trainer: partial sums on their way from one generation to the next.
-#include <set>
+#include <algorithm>
 
 #include "engine/pipeline/trainer.hpp"
 
@@ -27,34 +27,42 @@ Result<void> Trainer::take_sums() {
 }
 
 SumReport Trainer::sums() const {
-  const RankBlueprint& b = *parts_.blueprint;
   SumReport report{step_in_progress(), {}, begun_before_};
-  if (b.program.alone) return report;  // the sums of whose trees may be in their place
-  if (is_first_step()) report.sums = b.first.kept;
-  if (executor_ == nullptr || executor_->progress().step != report.step) return report;
-  const StepProgress& progress = executor_->progress();
-  report.begun.assign(progress.begun.begin(), progress.begun.end());
-  for (const auto& [place, node] : progress.sums) report.sums.push_back({place.first, node});
+  const StepProgress* const progress = this->progress();
+  if (progress != nullptr) report.begun.assign(progress->begun.begin(), progress->begun.end());
+  for (const auto& [sum, views] : whole_sums()) report.sums.push_back(sum);
   return report;
 }
 
-std::unique_ptr<Salvage> Trainer::salvage() {
+const StepProgress* Trainer::progress() const {
+  if (executor_ == nullptr || executor_->progress().step != step_in_progress()) return nullptr;
+  return &executor_->progress();
+}
+
+std::map<LayerSum, GroupViews> Trainer::whole_sums() const {
   const RankBlueprint& b = *parts_.blueprint;
-  const SumReport report = sums();
-  auto left = std::make_unique<Salvage>(Salvage{report.step, report.begun, {}, memory_.losses, nullptr, nullptr});
-  const std::set<LayerSum> wanted(report.sums.begin(), report.sums.end());
-  const auto add = [&](const LayerSum& sum, const GroupViews& views) {
-    if (wanted.contains(sum)) left->sums.emplace(sum, views);
-  };
-  // Those of an earlier step are as old as that.
-  for (std::size_t i = 0; is_first_step() && i < b.first.kept.size(); ++i) add(b.first.kept[i], memory_.kept[i]);
-  if (executor_ != nullptr && executor_->progress().step == report.step) {
-    for (const auto& [place, node] : executor_->progress().sums) {
-      const StageId stage = b.plan.stage_of(place.first);
-      const std::uint32_t at = place.first.value - b.program.work(stage).layers.first;
-      add({place.first, node}, memory_.stages.at(stage).gradients[place.second][at]);
-    }
+  std::map<LayerSum, GroupViews> sums;
+  if (b.program.alone) return sums;  // a tree may have been finished in its first sum's place
+  for (std::size_t i = 0; is_first_step() && i < b.first.kept.size(); ++i) {
+    sums.emplace(b.first.kept[i], memory_.kept[i]);
   }
+  const StepProgress* const progress = this->progress();
+  if (progress == nullptr) return sums;
+  for (const auto& [place, node] : progress->sums) {
+    const auto& [layer, buffer] = place;
+    const StageId stage = b.plan.stage_of(layer);
+    const std::uint32_t at = layer.value - b.program.work(stage).layers.first;
+    sums.emplace(LayerSum{layer, node}, memory_.stages.at(stage).gradients[buffer][at]);
+  }
+  return sums;
+}
+
+std::unique_ptr<Salvage> Trainer::salvage(const std::optional<Transition>& next) {
+  auto left = std::make_unique<Salvage>(Salvage{step_in_progress(), sums().begun, {}, {}, nullptr, nullptr});
+  const auto is_own = [&](const KeptSum& k) { return k.rank == parts_.blueprint->program.rank; };
+  if (!next || std::none_of(next->sums.begin(), next->sums.end(), is_own)) return left;
+  left->sums = whole_sums();
+  left->losses = memory_.losses;
   left->arena = std::move(parts_.arena);
   left->local = std::move(local_);
   return left;

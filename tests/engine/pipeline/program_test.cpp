@@ -146,6 +146,46 @@ TEST(Program, what_is_sent_is_the_canonical_sum_of_its_node) {
   }
 }
 
+// Of two stages, rank 0 keeps lanes 0 to 3 of the first and lanes 0 and 1 of the second: lanes 2 and 3 go through both
+// and come back through one.
+TEST(Program, what_is_kept_is_sent_first_and_only_what_is_lost_is_run) {
+  const JobConfig job = small_job(4, 8, 2, 2);
+  const ModelLayout layout(job.model);
+  for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
+    const Plan plan = plan_for(job, ranks);
+    std::vector<KeptSum> kept;
+    for (std::uint32_t l = 0; l < layout.layer_count(); ++l) {
+      kept.push_back({{{l}, {0, plan.stage_of({l}) == StageId{0} ? 4U : 2U}}, {0}});
+    }
+    const Redo redo(plan, kept);
+    std::map<std::pair<std::uint32_t, std::uint32_t>, int> forward, backward;
+    std::multiset<std::pair<LayerId, TreeNode>> sent;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const RankProgram program = compile_program(plan, redo, layout, job, {r});
+      std::set<GroupId> fetched;
+      for (const Instruction& i : program.instructions) {
+        if (i.op == Opcode::forward) ++forward[{i.layer.value, i.microbatch}];
+        if (i.op == Opcode::backward) ++backward[{i.layer.value, i.microbatch}];
+        if (i.op == Opcode::send_kept || i.op == Opcode::send_partial) sent.emplace(i.layer, i.node);
+        if (i.op != Opcode::fetch_weights) continue;
+        EXPECT_TRUE(fetched.insert(i.group).second);
+      }
+      EXPECT_EQ(fetched.size(), program.groups.size()) << "what is published must be taken";
+    }
+    for (std::uint32_t l = 0; l < layout.layer_count(); ++l) {
+      const bool upper = plan.stage_of({l}) == StageId{1};
+      for (std::uint32_t m = 0; m < 16; ++m) {
+        EXPECT_EQ((forward[{l, m}]), m >= 4 ? 1 : 0);
+        EXPECT_EQ((backward[{l, m}]), m >= (upper ? 4U : 8U) ? 1 : 0);
+      }
+      std::vector<TreeNode> nodes;
+      for (const Partial& p : partials_of_layer(plan, redo, {l})) nodes.push_back(p.node);
+      EXPECT_NO_FATAL_FAILURE(static_cast<void>(LaneTree(plan.lanes).merges_after(nodes)));
+      for (const TreeNode node : nodes) EXPECT_EQ(sent.count({{l}, node}), 1U);
+    }
+  }
+}
+
 TEST(Program, a_tied_table_is_fetched_once_and_reduced_after_both_uses) {
   const JobConfig job = small_job(4, 4, 2);
   const ModelLayout layout(job.model);

@@ -89,7 +89,7 @@ void RankThreads::take_memory(const std::vector<ShardMove>& moves) {
 void RankThreads::open(const Plan& plan, const std::optional<Transition>& transition, const Hook& hook) {
   std::map<RankId, std::unique_ptr<Salvage>> salvage;
   for (auto& [rank, r] : ranks_) {
-    if (r.trainer && plan.has(rank)) salvage[rank] = r.trainer->salvage();
+    if (r.trainer && plan.has(rank)) salvage[rank] = r.trainer->salvage(transition);
     r.trainer.reset();
     if (!plan.has(rank)) r.state.reset();
   }
