@@ -140,7 +140,9 @@ class NodeJob final : public caf::event_based_actor {
     if (plan.generation != generation_) return {};  // overtaken by a fence
     const ModelLayout layout(job.model);
     plan_ = std::move(plan);
-    const std::uint64_t lent = most_lent_messages(*plan_, layout, job);
+    std::vector<KeptSum> sums;
+    if (in.hasTransition()) sums = read_transition(in.getTransition()).sums;
+    const std::uint64_t lent = most_lent_messages(*plan_, Redo(*plan_, std::move(sums)), layout, job);
     shm::RingShape shape;
     shape.ranks = static_cast<std::uint32_t>(local_members().size());
     shape.slots = std::max<std::uint32_t>(shape.slots, static_cast<std::uint32_t>(std::bit_ceil(lent)));

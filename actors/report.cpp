@@ -54,6 +54,8 @@ Json account_json(const RankAccount& a) {
   return {{"rank", a.rank.value},
           {"cells", a.cells},
           {"microbatches", a.microbatches},
+          {"forward_again", a.forward_again},
+          {"backward_again", a.backward_again},
           {"flops", a.flops},
           {"bytes_sent", a.bytes_sent},
           {"bytes_received", a.bytes_received},
@@ -93,6 +95,8 @@ RankAccount read_account(schemas::RankAccount::Reader in) {
   a.rank = {in.getRank()};
   a.cells = in.getCells();
   a.microbatches = in.getMicrobatches();
+  a.forward_again = in.getForwardAgain();
+  a.backward_again = in.getBackwardAgain();
   a.flops = in.getFlops();
   a.bytes_sent = in.getBytesSent();
   a.bytes_received = in.getBytesReceived();

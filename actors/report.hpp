@@ -21,7 +21,7 @@ struct RankAccount {
     std::uint64_t sent = 0, received = 0;  // bytes
   };
   RankId rank;
-  std::uint64_t cells = 0, microbatches = 0;
+  std::uint64_t cells = 0, microbatches = 0, forward_again = 0, backward_again = 0;
   double flops = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::map<RankId, Traffic> traffic;

@@ -144,6 +144,7 @@ class StageActor final : public caf::event_based_actor {
     KINTSUGI_TRY_ASSIGN(ucx_, transport::ucx::UcxCarrier::open({parts_.identity.rank, fence_}, parts_.ucx));
     RankReport report{
         parts_.identity.rank, {}, true, trainer_ ? trainer_->inventory() : held_.copies(), held_.record()};
+    if (trainer_ || salvage_) report.sums = trainer_ ? trainer_->sums() : salvage_->report();
     tell_node([&](schemas::Message::Builder m) {
       auto out = m.initRankReport();
       out.setJob(parts_.identity.job.value);
@@ -171,8 +172,9 @@ class StageActor final : public caf::event_based_actor {
     preparation_ = std::move(preparation);
     const std::optional<Transition>& transition = preparation_->transition;
     if (trainer_ && transition && transition->record) KINTSUGI_TRY(trainer_->complete(*transition->record));
+    if (trainer_) salvage_ = trainer_->salvage(transition);
     drop_trainer();
-    blueprint_ = RankBlueprint::make(preparation_->job, preparation_->plan, self, parts_.device->ops());
+    blueprint_ = RankBlueprint::make(preparation_->job, preparation_->plan, transition, self, parts_.device->ops());
     ask_for_memory();
     return {};
   }
@@ -233,9 +235,9 @@ class StageActor final : public caf::event_based_actor {
     if (own == arena_fds_.end()) return Error{ErrorAction::end_generation, "the node sent no arena for this rank"};
     KINTSUGI_TRY_ASSIGN(auto arena, parts_.device->map_shared(own->second.get(), 0, blueprint_->arena_bytes, true));
     KINTSUGI_TRY_ASSIGN(auto peers, open_peers(arena->view()));
-    KINTSUGI_TRY_ASSIGN(
-        trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
-                                   std::move(arena), held_, preparation_->step_budget, parts_.identity.incarnation}));
+    KINTSUGI_TRY_ASSIGN(trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers),
+                                                   *parts_.clock, std::move(arena), held_, preparation_->step_budget,
+                                                   parts_.identity.incarnation, std::move(salvage_)}));
     parts_.trainer_switch->arm(trainer_.get(), generation_);
     KINTSUGI_TRY(make_state());
     tell_node([&](schemas::Message::Builder m) {
@@ -331,7 +333,9 @@ class StageActor final : public caf::event_based_actor {
     out.setJob(parts_.identity.job.value);
     out.setRank(parts_.identity.rank.value);
     out.setCells(a.cells);
-    out.setMicrobatches(a.work.microbatches);
+    out.setMicrobatches(a.work.backward);
+    out.setForwardAgain(a.work.forward_again);
+    out.setBackwardAgain(a.work.backward_again);
     out.setFlops(a.work.flops);
     out.setParameterBytes(a.parameter_bytes);
     out.setStateBytes(a.state_bytes);
@@ -396,6 +400,7 @@ class StageActor final : public caf::event_based_actor {
   std::unique_ptr<RankBlueprint> blueprint_;
   FileDescriptor ring_fd_;
   std::map<RankId, FileDescriptor> arena_fds_;  // of this node's ranks
+  std::unique_ptr<Salvage> salvage_;            // of the trainer before, until there is one
   std::unique_ptr<Trainer> trainer_;
   Trainer::Account past_;  // of the trainers before
 };

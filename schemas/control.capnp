@@ -129,10 +129,21 @@ struct ShardCopy {
   hasNextGradient @4 :Bool;          # the reduced gradient of version + 1 is there
 }
 
+# Of one layer's gradient, over a subtree of lanes.
+struct PartialSum {
+  layer @0 :UInt32;
+  firstLane @1 :UInt32;
+  lanes @2 :UInt32;
+  rank @3 :UInt32;                   # in a transition: who has it
+}
+
 struct Holding {
   rank @0 :UInt32;
   copies @1 :List(ShardCopy);
   record @2 :Record.DecisionRecord;  # the newest it holds; null: none
+  step @3 :UInt64;                   # the one in progress, of which it has
+  sums @4 :List(PartialSum);
+  begun @5 :List(UInt32);            # lanes
 }
 
 struct RankReport {
@@ -162,6 +173,8 @@ struct Transition {
   updates @1 :UInt64;
   record @2 :Record.DecisionRecord;  # of `step`; null: no copy lacks it
   moves @3 :List(ShardMove);
+  sums @4 :List(PartialSum);         # of step + 1, that its first step need not compute
+  again @5 :List(UInt32);            # lanes that had been begun and are computed once more
 }
 
 struct RankUp {
@@ -223,6 +236,8 @@ struct RankAccount {
   peakFlopsPerSecond @15 :Float64;   # float32 multiply-add peak measured by this rank's threads in this run; 0: not measured
   generation @16 :Record.Generation;
   replicaBytes @17 :UInt64;          # of copies of other ranks' shards
+  forwardAgain @18 :UInt64;          # of lanes that a fault interrupted: (stage, lane, microbatch) run once more
+  backwardAgain @19 :UInt64;
 }
 
 struct Save {

@@ -48,9 +48,9 @@ struct IncidentReport {
   std::uint32_t restarts = 0;  // times that a further fault made it start over
   Instant detected;
   std::optional<Instant> fenced, resumed, first_commit;
-  std::uint64_t lanes_recomputed = 0;
-  std::uint64_t bytes_moved = 0;  // of state, by transfer
-  std::uint64_t steps_lost = 0;   // committed steps that training went back by
+  std::uint64_t lanes_recomputed = 0;  // begun before, by ranks that are gone or not to the end, and computed once more
+  std::uint64_t bytes_moved = 0;       // of state, by transfer
+  std::uint64_t steps_lost = 0;        // committed steps that training went back by
   bool operator==(const IncidentReport&) const = default;
 };
 

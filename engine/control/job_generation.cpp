@@ -125,7 +125,7 @@ void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& repor
   Result<Plan> plan = make_plan(request, request_.config, *layout_);
   if (!plan) return stop(2, plan.error().message);
   if (!established_) return prepare(std::move(*plan), std::nullopt);
-  Transition transition = plan_transition(*plan, cut, reports);
+  Transition transition = plan_transition(*plan, cut, reports, interrupted_);
   prepare(std::move(*plan), std::move(transition));
 }
 
@@ -149,8 +149,9 @@ void JobMachine::prepare(Plan plan, std::optional<Transition> transition) {
   }
   patience_is_out_ = false;
   plan_ = std::move(plan);
+  transition_ = std::move(transition);
   emit(effect::Note{"preparing: " + plan_->reason});
-  emit(effect::Prepare{*plan_, std::move(transition)});
+  emit(effect::Prepare{*plan_, transition_});
   enter(JobPhase::preparing, request_.deadlines.preparing);
 }
 
@@ -232,7 +233,9 @@ void JobMachine::open_incident(const Cause& cause) {
     incident_->detected = now_;
   }
   if (step_in_progress && cause.kind != CauseKind::planned) {
-    incident_->lanes_recomputed = static_cast<std::uint64_t>(request_.config.batch.lanes);
+    interrupted_ = {*plan_, {}, {}};
+    if (transition_) interrupted_->from = transition_->step;
+    if (transition_) interrupted_->sums = transition_->sums;
   }
   if (incident_->kind.empty() || cause.kind > incident_kind_) {
     incident_kind_ = cause.kind;
@@ -244,6 +247,7 @@ void JobMachine::open_incident(const Cause& cause) {
 
 void JobMachine::close_incident() {
   if (incident_) emit(effect::Incident{*std::exchange(incident_, std::nullopt)});
+  interrupted_.reset();
 }
 
 }  // namespace kintsugi

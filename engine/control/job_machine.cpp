@@ -95,6 +95,7 @@ void JobMachine::on(const RankPrepared& e) {
   prepared_.insert(e.rank);
   if (prepared_ != members_) return;
   established_ = true;
+  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
   if (pausing_) return pause();
   resume();
 }

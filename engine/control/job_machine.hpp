@@ -151,7 +151,9 @@ class JobMachine {
   std::set<RankId> overdue_;  // killed for their silence, not down yet
   bool patience_is_out_ = false;
   std::optional<Plan> plan_;
-  bool established_ = false;  // a generation was prepared: there is state that must not be made anew
+  std::optional<Transition> transition_;     // that plan_ began or begins with
+  std::optional<StepUnderWay> interrupted_;  // by the incident
+  bool established_ = false;                 // a generation was prepared: there is state that must not be made anew
   std::optional<Generation> intended_;
   std::set<RankId> prepared_, finished_, saved_;
   std::uint64_t changes_ = 0;  // generations begun since a step became final

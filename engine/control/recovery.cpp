@@ -198,11 +198,62 @@ class Mover {
   std::vector<ShardMove> moves_;
 };
 
+std::vector<KeptSum> sums_left(const Plan& plan, Step step, std::span<const RankReport> reports) {
+  const LaneTree tree(plan.lanes);
+  std::vector<KeptSum> found;
+  for (const RankReport& report : reports) {
+    if (!report.alive || report.sums.step != step || !plan.has(report.rank)) continue;
+    for (const LayerSum& sum : report.sums.sums) {
+      const bool is_of_job = sum.layer.value < plan.stages.back().layers.end && tree.contains(sum.node);
+      if (is_of_job) found.push_back({sum, report.rank});
+    }
+  }
+  return choose_sums(plan, std::move(found));
+}
+
+class Begun {
+ public:
+  Begun(const StepUnderWay& interrupted, Step step, std::span<const RankReport> reports)
+      : interrupted_(interrupted), step_(step) {
+    for (const RankReport& report : reports) {
+      if (!report.alive) continue;
+      alive_.insert(report.rank);
+      if (report.sums.step == step) lanes_.insert(report.sums.begun.begin(), report.sums.begun.end());
+    }
+  }
+
+  bool has(LaneId lane) const {
+    if (lanes_.contains(lane)) return true;
+    for (std::uint32_t s = 0; s < interrupted_.plan.stages.size(); ++s) {
+      if (!alive_.contains(interrupted_.plan.rank_of({s}, lane))) return true;
+    }
+    if (step_.value != interrupted_.from.value + 1) return false;
+    return std::any_of(interrupted_.sums.begin(), interrupted_.sums.end(), [&](const KeptSum& k) {
+      return !alive_.contains(k.rank) && lane.value >= k.sum.node.first && lane.value < k.sum.node.end();
+    });
+  }
+
+ private:
+  const StepUnderWay& interrupted_;
+  const Step step_;
+  std::set<RankId> alive_;
+  std::set<LaneId> lanes_;
+};
+
 }  // namespace
 
-Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const RankReport> reports) {
+Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const RankReport> reports,
+                           const std::optional<StepUnderWay>& interrupted) {
   KINTSUGI_ASSERT_MSG(cut.lost.empty() && cut.holders.size() == plan.shards.size(), "no plan can hold what is lost");
-  return {cut.step, cut.updates, cut.record, Mover(plan, cut, reports).run()};
+  Transition transition{cut.step, cut.updates, cut.record, Mover(plan, cut, reports).run()};
+  if (!interrupted) return transition;
+  const Step step{cut.step.value + 1};
+  transition.sums = sums_left(plan, step, reports);
+  const Begun begun(*interrupted, step, reports);
+  for (const LaneId lane : Redo(plan, transition.sums).lanes()) {
+    if (begun.has(lane)) transition.again.push_back(lane);
+  }
+  return transition;
 }
 
 }  // namespace kintsugi

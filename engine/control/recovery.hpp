@@ -3,7 +3,7 @@
 // Every rank that answers a fence says which copies of which shards it holds and the newest decision record it knows;
 // every node says the same of ranks whose processes are gone, from memory that outlived them. If anybody holds the record
 // of step k, step k is final: who is at k - 1 still has the reduced gradient, because all holders had it when k was voted
-// on. If nobody does, k did not happen.
+// on. If nobody does, k did not happen: it is finished from the partial sums that are left.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "engine/control/decision_record.hpp"
 #include "engine/plan/planner.hpp"
+#include "engine/plan/redo.hpp"
 
 namespace kintsugi {
 
@@ -27,6 +28,14 @@ struct CopyReport {
   bool operator==(const CopyReport&) const = default;
 };
 
+// How far a rank came in the step that its vote did not end.
+struct SumReport {
+  Step step;
+  std::vector<LayerSum> sums;  // intact in its memory; they may overlap
+  std::vector<LaneId> begun;   // ascending; those of the sums may be missing
+  bool operator==(const SumReport&) const = default;
+};
+
 // Of one rank, living or gone.
 struct RankReport {
   RankId rank;
@@ -34,6 +43,7 @@ struct RankReport {
   bool alive = true;
   std::vector<CopyReport> copies;
   std::optional<DecisionRecord> record;  // the newest it holds
+  SumReport sums = {};
   bool operator==(const RankReport&) const = default;
 };
 
@@ -74,13 +84,25 @@ struct Transition {
   Step step;                  // of the state that training goes on from
   std::uint64_t updates = 0;  // t there
   std::optional<DecisionRecord> record;
-  std::vector<ShardMove> moves;  // by shard; what is taken over before what is copied from it
+  std::vector<ShardMove> moves;    // by shard; what is taken over before what is copied from it
+  std::vector<KeptSum> sums = {};  // of step + 1; for engine/plan/redo.hpp
+  std::vector<LaneId> again = {};  // begun in that step before, and to be computed once more
   bool operator==(const Transition&) const = default;
 };
 
+// What a fault interrupted: the plan in force, and what it began with.
+struct StepUnderWay {
+  Plan plan;
+  Step from;
+  std::vector<KeptSum> sums;  // of from + 1
+  bool operator==(const StepUnderWay&) const = default;
+};
+
 // Every holder of `plan` that has no copy in the cut gets one: from memory on its node whose rank is gone, else from a
-// living holder, one on its own node first, spread evenly. Asserts that cut.lost is empty, that no shard is out of
-// reach of the plan's members, and that `reports` are those of the cut, one a rank.
-Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const RankReport> reports);
+// living holder, one on its own node first, spread evenly. Asserts that cut.lost is empty, that no shard is out of reach
+// of the plan's members, and that `reports` are those of the cut, one a rank. The step after the cut is finished from the
+// sums of living members. Nobody knows how far a rank that is gone had come in `interrupted`: its lanes count as begun.
+Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const RankReport> reports,
+                           const std::optional<StepUnderWay>& interrupted = std::nullopt);
 
 }  // namespace kintsugi

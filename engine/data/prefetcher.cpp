@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
 
 #include "base/assert.hpp"
 
@@ -18,7 +17,8 @@ struct Prefetcher::State {
   };
 
   std::shared_ptr<const MicrobatchSource> source;
-  std::vector<MicrobatchSlot> work;
+  std::vector<MicrobatchSlot> first;  // of the step after `from`
+  std::vector<MicrobatchSlot> work;   // of every later one
   Step from;
   std::vector<Buffer> buffers;
 
@@ -31,8 +31,10 @@ struct Prefetcher::State {
   bool finished = false;
 
   MicrobatchKey key_of(std::uint64_t place) const {
-    const MicrobatchSlot slot = work[place % work.size()];
-    return {Step{from.value + place / work.size()}, slot.lane, slot.microbatch};
+    if (place < first.size()) return {from, first[place].lane, first[place].microbatch};
+    const std::uint64_t later = place - first.size();
+    const MicrobatchSlot slot = work[later % work.size()];
+    return {Step{from.value + 1 + later / work.size()}, slot.lane, slot.microbatch};
   }
 
   std::optional<std::size_t> next_free() {
@@ -106,11 +108,12 @@ void Prefetcher::Lease::release() {
 }
 
 Prefetcher::Prefetcher(std::shared_ptr<const MicrobatchSource> source, std::vector<MicrobatchSlot> work, Step from,
-                       std::size_t depth)
+                       std::size_t depth, std::optional<std::vector<MicrobatchSlot>> first)
     : state_(std::make_shared<State>()) {
   KINTSUGI_ASSERT(source && !work.empty() && depth >= 1);
   const std::size_t rows = source->rows();
   state_->source = std::move(source);
+  state_->first = first ? std::move(*first) : work;
   state_->work = std::move(work);
   state_->from = from;
   state_->buffers.resize(depth);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -46,10 +47,10 @@ class Prefetcher {
     std::span<const std::int32_t> targets_;
   };
 
-  // `work`: what the rank works in every step, in its order, from the step after `from` on. `depth` >= 1 buffers.
-  // Another plan means another prefetcher.
+  // `work`: what the rank works in every step, in its order, from the step after `from` on; in that step only what is in
+  // `first`, where given. `depth` >= 1 buffers. Another plan means another prefetcher.
   Prefetcher(std::shared_ptr<const MicrobatchSource> source, std::vector<MicrobatchSlot> work, Step from,
-             std::size_t depth);
+             std::size_t depth, std::optional<std::vector<MicrobatchSlot>> first = std::nullopt);
   // Waits for the read in progress; call stop first where that must be bounded.
   ~Prefetcher();
 

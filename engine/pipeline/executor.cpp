@@ -10,21 +10,35 @@ using transport::MessageKind;
 
 namespace collectives = transport::collectives;
 
+WorkCount& WorkCount::operator+=(const WorkCount& other) {
+  forward += other.forward;
+  backward += other.backward;
+  forward_again += other.forward_again;
+  backward_again += other.backward_again;
+  flops += other.flops;
+  return *this;
+}
+
 Executor::Executor(const Parts& parts)
     : parts_(parts),
       ops_(parts.device.ops()),
       self_(parts.program.rank),
-      loss_scale_(static_cast<float>(1.0 / static_cast<double>(parts.job.batch.tokens_per_step()))) {
+      per_lane_(static_cast<std::uint32_t>(parts.job.batch.microbatches_per_lane())),
+      loss_scale_(static_cast<float>(1.0 / static_cast<double>(parts.job.batch.tokens_per_step()))),
+      whole_(parts.plan) {
   for (const auto& [shard, view] : parts.memory.reduced) reduced_[shard] = Step{};
 }
 
 void Executor::enqueue_step(Step step) {
+  redoing_ = step_ == Step{};
   step_ = step;
-  for (const Instruction& i : parts_.program.instructions) run(i);
+  note([this, step] { progress_ = {step, {}, {}}; });
+  for (const Instruction& i : (redoing_ ? parts_.first : parts_.program).instructions) run(i);
 }
 
 void Executor::drain_step() {
   parts_.communicator.drain(sent_);
+  for (auto& [slot, outbox] : activations_sent_) parts_.communicator.drain(outbox);
   for (auto& [id, outboxes] : gradients_sent_) {
     for (Outbox& outbox : outboxes) parts_.communicator.drain(outbox);
   }
@@ -32,17 +46,19 @@ void Executor::drain_step() {
 
 void Executor::run(const Instruction& i) {
   switch (i.op) {
+    case Opcode::send_kept: return send_partial(i, parts_.memory.kept[i.buffer]);
     case Opcode::fetch_weights: return fetch_weights(i.group);
     case Opcode::load_tokens: return load(i, *parts_.tokens, stage(i.stage).tokens[i.slot], false);
     case Opcode::receive_activation: return receive_activation(i);
     case Opcode::forward: return forward(i);
     case Opcode::send_activation: return send_activation(i);
+    case Opcode::drain_activation: return parts_.communicator.drain(activations_sent_[{i.stage, i.slot}]);
     case Opcode::load_targets: return load(i, *parts_.targets, parts_.memory.targets, true);
     case Opcode::receive_gradient: return receive_gradient(i);
     case Opcode::backward: return backward(i);
     case Opcode::send_gradient: return send_gradient(i);
     case Opcode::merge_lanes: return merge_lanes(i);
-    case Opcode::send_partial: return send_partial(i);
+    case Opcode::send_partial: return send_partial(i, gradients(i.layer, i.buffer));
     case Opcode::reduce_group: return reduce_group(i.group);
     case Opcode::receive_reduced: return receive_reduced(i);
   }
@@ -68,8 +84,7 @@ void Executor::fetch_weights(GroupId group) {
 }
 
 void Executor::load(const Instruction& i, Prefetcher& from, View into, bool targets) {
-  const std::uint32_t per_lane = static_cast<std::uint32_t>(parts_.job.batch.microbatches_per_lane());
-  const MicrobatchKey expected{{step_.value - 1}, {i.microbatch / per_lane}, i.microbatch % per_lane};
+  const MicrobatchKey expected{{step_.value - 1}, lane_of(i), i.microbatch % per_lane_};
   parts_.stream.enqueue("load", [this, &from, into, targets, expected]() -> Result<void> {
     Communicator& communicator = parts_.communicator;
     auto lease = communicator.peers().timed([&] { return from.take(communicator.deadline()); });
@@ -100,21 +115,52 @@ void Executor::forward(const Instruction& i) {
   a.saved = memory.saved[i.slot][at];
   a.workspace = parts_.memory.workspace;
   LayerProgram& layer = *parts_.layers.at(i.layer);
+  if (at == 0) note([this, lane = lane_of(i)] { progress_.begun.insert(lane); });
   layer.forward(parts_.stream, a);
-  count_.flops += layer.forward_flops();
+  note([this, flops = layer.forward_flops(), last_of_stage, again = is_again(lane_of(i))] {
+    count_.flops += flops;
+    if (!last_of_stage) return;
+    ++count_.forward;
+    if (again) ++count_.forward_again;
+  });
+}
+
+template <class Note>
+void Executor::note(Note note) {
+  parts_.stream.enqueue("note", [note]() -> Result<void> {
+    note();
+    return {};
+  });
+}
+
+bool Executor::is_again(LaneId lane) const {
+  return redoing_ && std::find(parts_.again.begin(), parts_.again.end(), lane) != parts_.again.end();
+}
+
+void Executor::note_backward(const Instruction& i) {
+  const bool lane_ends = (i.microbatch + 1) % per_lane_ == 0;
+  const bool last = i.layer == LayerId{parts_.program.work(i.stage).layers.first};
+  const double flops = parts_.layers.at(i.layer)->backward_flops();
+  note([this, i, lane_ends, last, flops, again = is_again(lane_of(i))] {
+    count_.flops += flops;
+    if (lane_ends) progress_.sums[{i.layer, i.buffer}] = {lane_of(i).value, 1};
+    if (!last) return;
+    ++count_.backward;
+    if (again) ++count_.backward_again;
+  });
 }
 
 // Where the gradient of the stage's output lies: what the stage after it computed here, or what was received.
 View Executor::output_gradient(const Instruction& i) const {
-  const std::uint32_t per_lane = static_cast<std::uint32_t>(parts_.job.batch.microbatches_per_lane());
   const StageId next{i.stage.value + 1};
   if (next.value == parts_.plan.stages.size()) return {};
-  const bool local = parts_.plan.rank_of(next, {i.microbatch / per_lane}) == self_;
+  const bool local = parts_.plan.rank_of(next, lane_of(i)) == self_;
   return local ? stage(next).input_gradients[i.microbatch % 2] : stage(i.stage).output_gradients[i.microbatch % 2];
 }
 
-const GroupViews& Executor::gradients(const Instruction& i, std::uint32_t buffer) const {
-  return stage(i.stage).gradients[buffer][i.layer.value - parts_.program.work(i.stage).layers.first];
+const GroupViews& Executor::gradients(LayerId layer, std::uint32_t buffer) const {
+  const StageId at = parts_.plan.stage_of(layer);
+  return stage(at).gradients[buffer][layer.value - parts_.program.work(at).layers.first];
 }
 
 void Executor::backward(const Instruction& i) {
@@ -125,7 +171,7 @@ void Executor::backward(const Instruction& i) {
   const bool head = i.layer.value + 1 == parts_.layout.layer_count();
   BackwardArguments a;
   a.weights = &parts_.memory.weights;
-  a.gradients = &gradients(i, i.buffer);
+  a.gradients = &gradients(i.layer, i.buffer);
   a.accumulate = i.accumulate;
   if (i.layer.value == 0) a.tokens = memory.tokens[i.slot];
   a.in = at == 0 ? stage_input(i) : memory.inputs[i.slot][at];
@@ -142,15 +188,14 @@ void Executor::backward(const Instruction& i) {
   a.loss_scale = loss_scale_;
   // The microbatch before the last used this boundary gradient: its reader must be done.
   if (at == 0 && i.layer.value != 0) parts_.communicator.drain(gradients_sent_[i.stage][i.microbatch % 2]);
-  LayerProgram& layer = *parts_.layers.at(i.layer);
-  layer.backward(parts_.stream, a);
-  count_.flops += layer.backward_flops();
-  if (at == 0) ++count_.microbatches;
+  note([this, place = std::pair(i.layer, i.buffer)] { progress_.sums.erase(place); });
+  parts_.layers.at(i.layer)->backward(parts_.stream, a);
+  note_backward(i);
 }
 
 void Executor::send_activation(const Instruction& i) {
   parts_.communicator.send(i.peer, key(MessageKind::activation, i.stage.value, i.microbatch),
-                           stage(i.stage).outputs[i.slot], sent_);
+                           stage(i.stage).outputs[i.slot], activations_sent_[{i.stage, i.slot}]);
 }
 
 void Executor::receive_activation(const Instruction& i) {
@@ -170,15 +215,19 @@ void Executor::receive_gradient(const Instruction& i) {
 }
 
 void Executor::merge_lanes(const Instruction& i) {
-  const GroupViews& sum = gradients(i, i.buffer);
-  const GroupViews& right = gradients(i, i.source);
+  const GroupViews& sum = gradients(i.layer, i.buffer);
+  const GroupViews& right = gradients(i.layer, i.source);
   for (const GroupId g : parts_.layout.groups_used_by(i.layer)) {
     ops_.add(parts_.stream, sum[g.value], sum[g.value], right[g.value]);
   }
+  note([this, i] {
+    const auto source = progress_.sums.find({i.layer, i.source});
+    progress_.sums.at({i.layer, i.buffer}).count += source->second.count;
+    progress_.sums.erase(source);
+  });
 }
 
-void Executor::send_partial(const Instruction& i) {
-  const GroupViews& sum = gradients(i, i.buffer);
+void Executor::send_partial(const Instruction& i, const GroupViews& sum) {
   for (const GroupId g : parts_.layout.groups_used_by(i.layer)) {
     const ParameterGroup& group = parts_.layout.group(g);
     const auto use = std::find(group.uses.begin(), group.uses.end(), i.layer) - group.uses.begin();
@@ -226,17 +275,13 @@ void Executor::enqueue_reduced(ShardId shard) {
 
 void Executor::reduce_use(const Shard& shard, const ParameterGroup& group, std::size_t use, View out) {
   const LayerId layer = group.uses[use];
-  const StageId at = parts_.plan.stage_of(layer);
   std::vector<collectives::LaneRange> ranges;
-  for (const CellBlock& block : parts_.plan.stages[at.value].blocks) {
-    ranges.push_back({block.rank, block.lanes.first, block.lanes.end});
-  }
   std::vector<collectives::PartialSum> own;
-  for (const Partial& partial : partials_of_layer(parts_.plan, layer)) {
+  for (const Partial& partial : partials_of_layer(parts_.plan, redoing_ ? parts_.redo : whole_, layer)) {
+    ranges.push_back({partial.rank, partial.node.first, partial.node.end()});
     if (partial.rank != self_) continue;
-    const std::uint32_t index = layer.value - parts_.program.work(at).layers.first;
-    own.push_back(
-        {partial.node, stage(at).gradients[partial.buffer][index][group.id.value].slice(shard.offset, shard.count)});
+    const GroupViews& sum = partial.kept ? parts_.memory.kept[partial.buffer] : gradients(layer, partial.buffer);
+    own.push_back({partial.node, sum[group.id.value].slice(shard.offset, shard.count)});
   }
   parts_.communicator.reduce({step_, shard.id, static_cast<std::uint16_t>(use)},
                              {LaneTree(parts_.plan.lanes), std::move(ranges)}, std::move(own), out);

@@ -2,7 +2,9 @@
 // of the shards this rank holds. Everything is enqueued on one stream; the calling thread waits for nothing.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <set>
 
 #include "engine/data/prefetcher.hpp"
 #include "engine/pipeline/communicator.hpp"
@@ -10,10 +12,23 @@
 
 namespace kintsugi {
 
-// What the executor has done, counted as it was enqueued.
+// What the stream has done: (stage, microbatch), once through all layers of the stage.
 struct WorkCount {
-  std::uint64_t microbatches = 0;  // (stage, microbatch) forward and backward
+  std::uint64_t forward = 0;
+  std::uint64_t backward = 0;
+  // Of these, those of lanes that had been begun before a fault.
+  std::uint64_t forward_again = 0;
+  std::uint64_t backward_again = 0;
   double flops = 0;
+  WorkCount& operator+=(const WorkCount& other);
+};
+
+// How far the step in progress is.
+struct StepProgress {
+  Step step;
+  std::set<LaneId> begun;  // by a forward
+  // By (layer, gradient buffer): what the buffer holds, complete.
+  std::map<std::pair<LayerId, std::uint32_t>, TreeNode> sums;
 };
 
 class Executor {
@@ -23,6 +38,9 @@ class Executor {
     const ModelLayout& layout;
     const JobConfig& job;
     const RankProgram& program;
+    const RankProgram& first;          // of the first step
+    const Redo& redo;                  // likewise: what `first` was compiled from
+    const std::vector<LaneId>& again;  // lanes that the first step computes though they had been begun before a fault
     const RankMemory& memory;
     LayerPrograms& layers;
     kernels::Device& device;
@@ -35,11 +53,14 @@ class Executor {
 
   explicit Executor(const Parts& parts);
 
-  // Enqueues step `step`, from committed state step - 1. Before it, the outbox of the step before was drained.
+  // Enqueues step `step`, from committed state step - 1. Before it, the outbox of the step before was drained. The first
+  // call of all runs `first`.
   void enqueue_step(Step step);
   // Enqueues the wait for all that this step lent to peers: after its record is held.
   void drain_step();
+  // Once the stream is idle.
   const WorkCount& count() const { return count_; }
+  const StepProgress& progress() const { return progress_; }
   // The newest step whose reduced gradient of a shard held here is complete, in memory.reduced until the next step's
   // begins. Once the stream is idle.
   Step reduced(ShardId shard) const { return reduced_.at(shard); }
@@ -55,7 +76,12 @@ class Executor {
   void send_gradient(const Instruction& i);
   void receive_gradient(const Instruction& i);
   void merge_lanes(const Instruction& i);
-  void send_partial(const Instruction& i);
+  // Work on the stream that keeps the books.
+  template <class Note>
+  void note(Note note);
+  void note_backward(const Instruction& i);
+  bool is_again(LaneId lane) const;
+  void send_partial(const Instruction& i, const GroupViews& sum);
   void reduce_group(GroupId group);
   void receive_reduced(const Instruction& i);
   void enqueue_reduced(ShardId shard);
@@ -65,17 +91,24 @@ class Executor {
   kernels::View stage_input(const Instruction& i) const;
   kernels::View output_gradient(const Instruction& i) const;
   transport::MessageKey key(transport::MessageKind kind, std::uint32_t item, std::uint32_t part) const;
-  const GroupViews& gradients(const Instruction& i, std::uint32_t buffer) const;
+  LaneId lane_of(const Instruction& i) const { return {i.microbatch / per_lane_}; }
+  const GroupViews& gradients(LayerId layer, std::uint32_t buffer) const;
 
   const Parts parts_;
   kernels::Ops& ops_;
   const RankId self_;
+  const std::uint32_t per_lane_;  // microbatches
   const float loss_scale_;
+  const Redo whole_;
+  bool redoing_ = true;  // the step being enqueued is the first
   Step step_;
-  Outbox sent_;                                              // partial and reduced gradients, activations of the step
-  std::map<StageId, std::array<Outbox, 2>> gradients_sent_;  // by parity of the microbatch
-  std::map<ShardId, Step> reduced_;                          // by shard held; written by work on the stream
+  Outbox sent_;                                                           // partial and reduced gradients of the step
+  std::map<std::pair<StageId, std::uint32_t>, Outbox> activations_sent_;  // by slot
+  std::map<StageId, std::array<Outbox, 2>> gradients_sent_;               // by parity of the microbatch
+  std::map<ShardId, Step> reduced_;  // by shard held; written by work on the stream
+  // Written by work on the stream.
   WorkCount count_;
+  StepProgress progress_;
 };
 
 }  // namespace kintsugi

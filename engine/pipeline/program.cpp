@@ -1,77 +1,43 @@
 #include "engine/pipeline/program.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <set>
 
 namespace kintsugi {
 
 namespace {
 
-// How one rank sums its lanes of one stage: which buffer each lane's gradient starts in, what is added when the lane
-// ends, and which maximal subtree is then complete. A function of the lanes alone, so the receiver derives it too.
-struct LaneStep {
-  std::uint32_t buffer = 0;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> merges;  // buffer += source, in order
-  std::optional<Partial> complete;
-};
-
-struct LanePlan {
-  std::vector<LaneStep> lanes;
-  std::uint32_t buffers = 0;
-};
-
-LanePlan plan_lanes(const LaneTree& tree, RankId rank, LaneRange range) {
-  const std::vector<TreeNode> maximal = tree.maximal_subtrees(range.first, range.end);
-  LanePlan plan;
-  std::set<std::uint32_t> free;
-  std::vector<std::pair<TreeNode, std::uint32_t>> stack;  // partial sums not yet maximal, with their buffers
-  for (std::uint32_t lane = range.first; lane < range.end; ++lane) {
-    if (free.empty()) free.insert(plan.buffers++);
-    LaneStep step;
-    step.buffer = *free.begin();
-    free.erase(free.begin());
-    stack.push_back({{lane, 1}, step.buffer});
-    const auto is_maximal = [&] {
-      return std::find(maximal.begin(), maximal.end(), stack.back().first) != maximal.end();
-    };
-    while (!is_maximal() && stack.size() > 1 &&
-           tree.parent(stack.back().first) == tree.parent(stack[stack.size() - 2].first)) {
-      const auto [right, source] = stack.back();
-      stack.pop_back();
-      step.merges.emplace_back(stack.back().second, source);
-      stack.back().first = tree.parent(right);
-      free.insert(source);
-    }
-    if (is_maximal()) {
-      step.complete = Partial{rank, stack.back().first, stack.back().second};
-      stack.pop_back();  // its buffer stays taken until the step is final
-    }
-    plan.lanes.push_back(std::move(step));
-  }
-  KINTSUGI_ASSERT(stack.empty());
-  return plan;
-}
-
 class Compiler {
  public:
-  Compiler(const Plan& plan, const ModelLayout& layout, const JobConfig& job, RankId rank)
+  Compiler(const Plan& plan, const Redo& redo, const ModelLayout& layout, const JobConfig& job, RankId rank)
       : plan_(plan),
+        redo_(redo),
         layout_(layout),
         job_(job),
         per_lane_(static_cast<std::uint32_t>(job.batch.microbatches_per_lane())) {
     out_.rank = rank;
+    out_.alone = plan.rank_count() == 1;
     out_.microbatches = plan.lanes * per_lane_;
+    for (const KeptSum& k : redo.kept()) {
+      if (k.rank == rank) out_.kept.push_back(k.sum);
+    }
   }
 
   RankProgram run() {
     collect_stages();
+    send_kept();
     for (const PipelineTask& task : rank_tasks(plan_, out_.rank, job_.parallel.schedule, per_lane_)) {
+      const LaneId lane = lane_of(task.microbatch);
+      if (!redo_.runs_forward(lane)) continue;
       if (task.phase == PipelinePhase::forward)
         forward(task);
-      else
+      else if (redo_.runs_backward(task.stage, lane))
         backward(task);
+      else
+        let_go(task);
     }
+    for (const GroupId g : out_.groups) fetch(g);  // what is published is taken, used or not
     reduce();
     receive_reduced();
     return std::move(out_);
@@ -79,7 +45,7 @@ class Compiler {
 
  private:
   struct StageState {
-    LanePlan lanes;
+    std::vector<LanePlan> lanes;  // by layer of the stage
     std::set<std::uint32_t> free_slots;
     std::vector<std::uint32_t> slot_of;  // by microbatch of the step; valid between forward and backward
   };
@@ -92,11 +58,12 @@ class Compiler {
       states_.emplace_back();
       if (lanes.count() == 0) continue;
       StageState& state = states_.back();
-      state.lanes = plan_lanes(tree, out_.rank, lanes);
       state.slot_of.assign(out_.microbatches, UINT32_MAX);
       const LayerRange layers = plan_.stages[s].layers;
-      out_.stages.push_back({{s}, layers, lanes, 0, state.lanes.buffers});
+      StageWork& work = out_.stages.emplace_back(StageWork{{s}, layers, lanes, 0, 0});
       for (std::uint32_t l = layers.first; l < layers.end; ++l) {
+        state.lanes.push_back(plan_lanes(redo_, tree, {s}, {l}, {out_.rank, lanes}));
+        work.gradient_buffers = std::max(work.gradient_buffers, state.lanes.back().buffers);
         for (const GroupId g : layout_.groups_used_by({l})) groups.insert(g);
       }
     }
@@ -116,9 +83,8 @@ class Compiler {
       }
     }
     for (const GroupId g : out_.groups) {
-      const bool shared = ranks_using(plan_, layout_.group(g)).size() > 1;
-      if (shared) out_.lent_weights.push_back(g);
-      if (shared || shipped.contains(g)) out_.lent_gradients.push_back(g);
+      if (ranks_using(plan_, layout_.group(g)).size() > 1) out_.shared_groups.push_back(g);
+      if (shipped.contains(g)) out_.shipped_groups.push_back(g);
     }
   }
 
@@ -131,9 +97,17 @@ class Compiler {
 
   LaneId lane_of(std::uint32_t microbatch) const { return {microbatch / per_lane_}; }
 
-  void fetch(LayerId layer) {
-    for (const GroupId g : layout_.groups_used_by(layer)) {
-      if (fetched_.insert(g).second) out_.instructions.push_back({.op = Opcode::fetch_weights, .group = g});
+  void fetch(GroupId group) {
+    if (fetched_.insert(group).second) out_.instructions.push_back({.op = Opcode::fetch_weights, .group = group});
+  }
+
+  // First of all: they are there.
+  void send_kept() {
+    for (std::uint32_t at = 0; at < out_.kept.size(); ++at) {
+      Instruction& i = push({}, Opcode::send_kept);
+      i.layer = out_.kept[at].layer;
+      i.node = out_.kept[at].node;
+      i.buffer = at;
     }
   }
 
@@ -160,7 +134,7 @@ class Compiler {
       push(base, Opcode::receive_activation).peer = from;
     }
     for (std::uint32_t l = stage.layers.first; l < stage.layers.end; ++l) {
-      fetch({l});
+      for (const GroupId g : layout_.groups_used_by({l})) fetch(g);
       Instruction& i = push(base, Opcode::forward);
       i.layer = {l};
       i.source = input_slot(task);
@@ -176,7 +150,6 @@ class Compiler {
     const StageWork stage = work(task.stage);
     StageState& state = states_[s];
     const LaneId lane = lane_of(task.microbatch);
-    const LaneStep& lane_step = state.lanes.lanes[lane.value - stage.lanes.first];
     const Instruction base{.stage = task.stage, .microbatch = task.microbatch, .slot = state.slot_of[task.microbatch]};
 
     if (s + 1 == plan_.stages.size()) {
@@ -186,6 +159,7 @@ class Compiler {
     }
     const bool lane_ends = (task.microbatch + 1) % per_lane_ == 0;
     for (std::uint32_t l = stage.layers.end; l-- > stage.layers.first;) {
+      const LaneStep& lane_step = state.lanes[l - stage.layers.first].lanes[lane.value - stage.lanes.first];
       Instruction& i = push(base, Opcode::backward);
       i.layer = {l};
       i.buffer = lane_step.buffer;
@@ -193,11 +167,19 @@ class Compiler {
       i.source = input_slot(task);
       if (lane_ends) finish_lane(base, {l}, lane_step);
     }
-    if (s > 0) {
+    if (s > 0 && redo_.runs_backward({s - 1}, lane)) {
       const RankId to = plan_.rank_of({s - 1}, lane);
       if (to != out_.rank) push(base, Opcode::send_gradient).peer = to;
     }
     state.free_slots.insert(base.slot);
+  }
+
+  // Instead of a backward that nobody needs. By its time the next stage has the output, or is about to take it.
+  void let_go(const PipelineTask& task) {
+    StageState& state = states_[task.stage.value];
+    const std::uint32_t slot = state.slot_of[task.microbatch];
+    push({.stage = task.stage, .microbatch = task.microbatch, .slot = slot}, Opcode::drain_activation);
+    state.free_slots.insert(slot);
   }
 
   void finish_lane(const Instruction& base, LayerId layer, const LaneStep& lane) {
@@ -237,6 +219,7 @@ class Compiler {
   }
 
   const Plan& plan_;
+  const Redo& redo_;
   const ModelLayout& layout_;
   const JobConfig& job_;
   const std::uint32_t per_lane_;
@@ -254,21 +237,9 @@ const StageWork& RankProgram::work(StageId stage) const {
   KINTSUGI_UNREACHABLE();
 }
 
-RankProgram compile_program(const Plan& plan, const ModelLayout& layout, const JobConfig& job, RankId rank) {
-  return Compiler(plan, layout, job, rank).run();
-}
-
-std::vector<Partial> partials_of_layer(const Plan& plan, LayerId layer) {
-  const LaneTree tree(plan.lanes);
-  std::vector<Partial> partials;
-  for (const CellBlock& block : plan.stages[plan.stage_of(layer).value].blocks) {
-    for (const LaneStep& step : plan_lanes(tree, block.rank, block.lanes).lanes) {
-      if (step.complete) partials.push_back(*step.complete);
-    }
-  }
-  std::sort(partials.begin(), partials.end(),
-            [](const Partial& a, const Partial& b) { return a.node.first < b.node.first; });
-  return partials;
+RankProgram compile_program(const Plan& plan, const Redo& redo, const ModelLayout& layout, const JobConfig& job,
+                            RankId rank) {
+  return Compiler(plan, redo, layout, job, rank).run();
 }
 
 std::vector<RankId> ranks_using(const Plan& plan, const ParameterGroup& group) {
@@ -279,12 +250,13 @@ std::vector<RankId> ranks_using(const Plan& plan, const ParameterGroup& group) {
   return {ranks.begin(), ranks.end()};
 }
 
-std::uint64_t most_lent_messages(const Plan& plan, const ModelLayout& layout, const JobConfig& job) {
+std::uint64_t most_lent_messages(const Plan& plan, const Redo& first, const ModelLayout& layout, const JobConfig& job) {
   std::uint64_t partials = 0;  // the most of any layer and rank
-  for (const StagePlan& stage : plan.stages) {
-    const LaneTree tree(plan.lanes);
-    for (const CellBlock& block : stage.blocks) {
-      partials = std::max<std::uint64_t>(partials, tree.maximal_subtrees(block.lanes.first, block.lanes.end).size());
+  const Redo whole(plan);
+  for (std::uint32_t l = 0; l < layout.layer_count(); ++l) {
+    for (const Redo* redo : {&whole, &first}) {
+      std::map<RankId, std::uint64_t> sent;
+      for (const Partial& p : partials_of_layer(plan, *redo, {l})) partials = std::max(partials, ++sent[p.rank]);
     }
   }
   std::uint64_t uses = 1;

@@ -1,21 +1,25 @@
-// A rank's step as data: the instruction list that the executor carries out, compiled from a plan alone.
+// A rank's step as data: the instruction list that the executor carries out, compiled from a plan and what a
+// step still needs.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/model/layout.hpp"
+#include "engine/pipeline/lane_sums.hpp"
 #include "engine/pipeline/schedule.hpp"
 #include "engine/plan/plan.hpp"
 
 namespace kintsugi {
 
 enum class Opcode : std::uint8_t {
+  send_kept,           // layer, buffer, node: a sum that outlived a fault, likewise send_partial
   fetch_weights,       // group: take what the primaries published, before the first use
   load_tokens,         // stage, slot, microbatch: the inputs of the embedding
   receive_activation,  // stage, slot, microbatch, peer
   forward,             // layer, stage, slot, microbatch
   send_activation,     // stage, slot, microbatch, peer
+  drain_activation,    // stage, slot: the next stage has taken it, though no gradient came back
   load_targets,        // stage, slot, microbatch: the targets of the head
   receive_gradient,    // stage, microbatch, peer
   backward,            // layer, stage, slot, microbatch, buffer, accumulate
@@ -55,38 +59,31 @@ struct StageWork {
   std::uint32_t gradient_buffers = 0;  // most partial sums alive at once: at most log2(lanes) + 1
 };
 
-// One partial sum of a (layer's use of a) group: whose it is and what it covers.
-struct Partial {
-  RankId rank;
-  TreeNode node;
-  std::uint32_t buffer = 0;  // at its rank
-  bool operator==(const Partial&) const = default;
-};
-
 struct RankProgram {
   RankId rank;
   std::vector<StageWork> stages;
   std::vector<Instruction> instructions;
-  std::vector<GroupId> groups;        // that this rank uses, ascending
-  std::vector<GroupId> lent_weights;  // of these, those that other ranks use, too
-  // And those with a shard that this rank is primary of and others hold replicas of: its reduced gradient is lent.
-  std::vector<GroupId> lent_gradients;
-  std::vector<ShardId> shards;     // that this rank is primary of, ascending
-  std::vector<ShardId> replicas;   // that it holds a replica of, ascending
-  std::uint32_t microbatches = 0;  // of the step, over all lanes
+  bool alone = false;                   // in its plan
+  std::vector<LayerSum> kept;           // sums of an interrupted step that this rank brings
+  std::vector<GroupId> groups;          // that this rank uses, ascending
+  std::vector<GroupId> shared_groups;   // of these, those that other ranks use, too: weights and partial sums are lent
+  std::vector<GroupId> shipped_groups;  // and those whose reduced gradients are lent, to replicas
+  std::vector<ShardId> shards;          // that this rank is primary of, ascending
+  std::vector<ShardId> replicas;        // that it holds a replica of, ascending
+  std::uint32_t microbatches = 0;       // of the step, over all lanes
 
   const StageWork& work(StageId stage) const;
 };
 
-RankProgram compile_program(const Plan& plan, const ModelLayout& layout, const JobConfig& job, RankId rank);
+RankProgram compile_program(const Plan& plan, const Redo& redo, const ModelLayout& layout, const JobConfig& job,
+                            RankId rank);
 
-// Every partial sum of `layer`, in lane order: what a primary adds, and how a sender keeps it.
-std::vector<Partial> partials_of_layer(const Plan& plan, LayerId layer);
 // Ranks that use `group`, ascending: those that need its published weights.
 std::vector<RankId> ranks_using(const Plan& plan, const ParameterGroup& group);
 
 // A bound on the messages that one rank may have lent to another and not got back yet: what carriers size queues by, so
 // that no send waits for a receiver that waits for us.
-std::uint64_t most_lent_messages(const Plan& plan, const ModelLayout& layout, const JobConfig& job);
+// `first`: what the generation's first step needs.
+std::uint64_t most_lent_messages(const Plan& plan, const Redo& first, const ModelLayout& layout, const JobConfig& job);
 
 }  // namespace kintsugi

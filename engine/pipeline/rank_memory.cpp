@@ -22,6 +22,7 @@ class Layouter {
   RankMemory run() {
     weights();
     for (const StageWork& work : program_.stages) stage(work);
+    kept_sums();
     shared_buffers();
     shards();
     out_.arena_bytes = arena_.used_bytes();
@@ -44,7 +45,7 @@ class Layouter {
     out_.weights.resize(layout_.groups().size());
     for (const GroupId g : program_.groups) {
       View& view = out_.weights[g.value];
-      view = region(program_.lent_weights, g).take(activation_dtype(job_.precision), layout_.group(g).count);
+      view = region(program_.shared_groups, g).take(activation_dtype(job_.precision), layout_.group(g).count);
       out_.parameter_bytes += view.bytes();
     }
   }
@@ -73,13 +74,22 @@ class Layouter {
       for (std::uint32_t l = work.layers.first; l < work.layers.end; ++l) {
         GroupViews views(layout_.groups().size());
         for (const GroupId g : layout_.groups_used_by({l})) {
-          views[g.value] = region(program_.lent_gradients, g).take(DType::float32, layout_.group(g).count);
+          views[g.value] = region(program_.shared_groups, g).take(DType::float32, layout_.group(g).count);
         }
         by_layer.push_back(std::move(views));
       }
       memory.gradients.push_back(std::move(by_layer));
     }
     out_.stages.emplace(work.stage, std::move(memory));
+  }
+
+  void kept_sums() {
+    for (const LayerSum& sum : program_.kept) {
+      GroupViews& views = out_.kept.emplace_back(layout_.groups().size());
+      for (const GroupId g : layout_.groups_used_by(sum.layer)) {
+        views[g.value] = arena_.take(DType::float32, layout_.group(g).count);
+      }
+    }
   }
 
   void shared_buffers() {
@@ -91,9 +101,10 @@ class Layouter {
     out_.losses = local_.take(DType::float32, program_.microbatches);
   }
 
-  // This rank's first partial sum of the shard in its owner's use, which the finished sum may replace: partial sums
-  // of the slices a rank is primary of are never lent. Empty if it works another use only.
+  // A rank that has survivors leaves its partial sums as they are until the step is final: they would be salvaged. One
+  // that is alone finishes each tree in the place of its first sum, which saves memory and a copy of the whole gradient.
   View own_partial(const Shard& shard) const {
+    if (!program_.alone) return {};
     const LayerId owner = layout_.group(shard.group).owner;
     for (const Instruction& i : program_.instructions) {
       if (i.op != Opcode::send_partial || i.layer != owner) continue;
@@ -109,7 +120,7 @@ class Layouter {
       const Shard& shard = layout_.shard(s);
       const View own = own_partial(shard);
       out_.reduced[s] =
-          own.empty() ? region(program_.lent_gradients, shard.group).take(DType::float32, shard.count) : own;
+          own.empty() ? region(program_.shipped_groups, shard.group).take(DType::float32, shard.count) : own;
       if (layout_.group(shard.group).uses.size() > 1) largest_with_uses = std::max(largest_with_uses, shard.count);
     }
     for (const ShardId s : program_.replicas) {

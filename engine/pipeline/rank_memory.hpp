@@ -62,8 +62,9 @@ struct RankMemory {
   kernels::View workspace;                       // bytes; the most any layer needs
   std::array<kernels::View, 2> layer_gradients;  // (rows, width) T, between layers of a stage
   kernels::View losses;                          // (microbatches of the step) f32
-  // (count) f32, by shard. Where the rank is primary: in its own partial sum's place, in the arena if there are
-  // replicas. Where it holds a replica: as received.
+  std::vector<GroupViews> kept;  // by program.kept: (count) f32 of each group its layer uses; in the arena
+  // (count) f32, by shard. Where the rank is primary: in the arena if there are replicas. Where it holds a replica: as
+  // received.
   std::map<ShardId, kernels::View> reduced;
   kernels::View reduced_use;    // (largest shard with several uses) f32
   kernels::View squared_norms;  // 8 bytes a shard, in the order of program.shards

@@ -9,26 +9,6 @@ namespace kintsugi {
 
 namespace collectives = transport::collectives;
 
-std::unique_ptr<RankBlueprint> RankBlueprint::make(const JobConfig& job, const Plan& plan, RankId rank,
-                                                   kernels::Ops& ops) {
-  auto b = std::make_unique<RankBlueprint>(RankBlueprint{job, ModelLayout(job.model), plan, {}, {}});
-  b->program = compile_program(plan, b->layout, job, rank);
-  b->layers = make_layer_programs(b->program, b->layout, job, ops);
-  const RankMemory sizes = lay_out_memory(b->program, b->layout, job, b->layers, {}, {});
-  // A rank may have nothing at all to lend; its arena is then a page.
-  constexpr std::size_t kLeastBytes = 4096;
-  b->arena_bytes = std::max(kLeastBytes, sizes.arena_bytes);
-  b->local_bytes = std::max(kLeastBytes, sizes.local_bytes);
-  return b;
-}
-
-std::vector<Shard> RankBlueprint::copies() const {
-  std::vector<Shard> all;
-  for (const ShardId shard : program.shards) all.push_back(layout.shard(shard));
-  for (const ShardId shard : program.replicas) all.push_back(layout.shard(shard));
-  return all;
-}
-
 Trainer::Trainer(Parts parts) : parts_(std::move(parts)) {
   const Plan& plan = parts_.blueprint->plan;
   state_ = {plan.job, plan.lineage, plan.generation, {}, 0};
@@ -58,16 +38,19 @@ Result<void> Trainer::open_memory() {
   shards_ = std::make_unique<ShardStates>(ShardStates::Parts{
       b.plan, b.layout, b.job, b.program, memory_, device, *stream_, *communicator_, parts_.state, parts_.incarnation});
   losses_.resize(b.program.microbatches);
+  state_.step = b.from;
+  if (parts_.salvage) KINTSUGI_TRY(take_sums());
   return {};
 }
 
 namespace {
 
 // The microbatches of `stage` that this rank works, in the order of every schedule.
-std::vector<MicrobatchSlot> feed(const RankBlueprint& b, StageId stage) {
+std::vector<MicrobatchSlot> feed(const RankBlueprint& b, StageId stage, const Redo& redo) {
   std::vector<MicrobatchSlot> work;
   const LaneRange lanes = b.plan.lanes_of(stage, b.program.rank);
   for (std::uint32_t lane = lanes.first; lane < lanes.end; ++lane) {
+    if (!redo.runs_forward({lane})) continue;
     for (std::uint32_t m = 0; m < b.job.batch.microbatches_per_lane(); ++m) work.push_back({{lane}, m});
   }
   return work;
@@ -80,8 +63,9 @@ constexpr std::size_t kPrefetchDepth = 4;  // microbatches ready ahead of their 
 Result<void> Trainer::open_data() {
   const RankBlueprint& b = *parts_.blueprint;
   const StageId last{static_cast<std::uint32_t>(b.plan.stages.size() - 1)};
-  std::vector<MicrobatchSlot> inputs = feed(b, {0});
-  std::vector<MicrobatchSlot> targets = feed(b, last);
+  const Redo whole(b.plan);
+  std::vector<MicrobatchSlot> inputs = feed(b, {0}, whole);
+  std::vector<MicrobatchSlot> targets = feed(b, last, whole);
   if (inputs.empty() && targets.empty()) return {};
   KINTSUGI_TRY_ASSIGN(auto file, TokenFile::open(b.job.data.train, b.job.data.tokens));
   KINTSUGI_TRY_ASSIGN(BatchReader reader,
@@ -89,9 +73,12 @@ Result<void> Trainer::open_data() {
   const auto source = std::make_shared<const BatchReader>(std::move(reader));
   const std::lock_guard lock(feeders_mutex_);
   if (cancelled_) return *cancelled_;
-  if (!inputs.empty()) tokens_ = std::make_unique<Prefetcher>(source, std::move(inputs), state_.step, kPrefetchDepth);
-  if (!targets.empty())
-    targets_ = std::make_unique<Prefetcher>(source, std::move(targets), state_.step, kPrefetchDepth);
+  const auto open = [&](std::vector<MicrobatchSlot> work, StageId stage) -> std::unique_ptr<Prefetcher> {
+    if (work.empty()) return nullptr;
+    return std::make_unique<Prefetcher>(source, std::move(work), state_.step, kPrefetchDepth, feed(b, stage, b.redo));
+  };
+  tokens_ = open(std::move(inputs), {0});
+  targets_ = open(std::move(targets), last);
   return {};
 }
 
@@ -131,9 +118,9 @@ Result<void> Trainer::start(Step step, std::uint64_t updates) {
   state_.step = step;
   state_.updates = updates;
   KINTSUGI_TRY(open_data());
-  executor_ =
-      std::make_unique<Executor>(Executor::Parts{b.plan, b.layout, b.job, b.program, memory_, b.layers, parts_.device,
-                                                 *stream_, *communicator_, tokens_.get(), targets_.get()});
+  executor_ = std::make_unique<Executor>(Executor::Parts{b.plan, b.layout, b.job, b.program, b.first, b.redo, b.again,
+                                                         memory_, b.layers, parts_.device, *stream_, *communicator_,
+                                                         tokens_.get(), targets_.get()});
   shards_->enqueue_convert();
   return wait_for_stream();
 }
@@ -165,7 +152,6 @@ Result<void> Trainer::run(Step last, const std::function<void(const DecisionReco
     shards_->enqueue_apply(*decided_, shards_->replicas());
     const double seconds = (parts_.clock.now() - began).seconds();
     step_seconds_ += seconds;
-    ++steps_run_;
     if (parts_.blueprint->program.rank == plan.root()) on_step(*decided_, seconds);
     if (decided_->next_generation) return wait_for_stream();
   }
@@ -224,9 +210,8 @@ Contribution Trainer::contribution() {
   own.shards = shards_->votes();
   own.replicas = shards_->acknowledgements();
   const std::uint32_t per_lane = static_cast<std::uint32_t>(b.job.batch.microbatches_per_lane());
-  const StageId last{static_cast<std::uint32_t>(b.plan.stages.size() - 1)};
-  const LaneRange lanes = b.plan.lanes_of(last, b.program.rank);
-  for (std::uint32_t lane = lanes.first; lane < lanes.end; ++lane) {
+  for (std::uint32_t lane = 0; lane < b.plan.lanes; ++lane) {
+    if (teller({lane}) != b.program.rank) continue;
     double sum = 0;
     for (std::uint32_t m = 0; m < per_lane; ++m) sum += losses_[lane * per_lane + m];
     own.lanes.push_back({{lane}, sum});
@@ -313,8 +298,7 @@ StatePosition Trainer::position() const {
 
 Trainer::Account& Trainer::Account::operator+=(const Account& later) {
   cells += later.cells;
-  work.microbatches += later.work.microbatches;
-  work.flops += later.work.flops;
+  work += later.work;
   busy_seconds += later.busy_seconds;
   wait_seconds += later.wait_seconds;
   parameter_bytes = later.parameter_bytes;
@@ -333,8 +317,8 @@ Trainer::Account& Trainer::Account::operator+=(const Account& later) {
 
 Trainer::Account Trainer::account() const {
   Account a;
-  a.cells = parts_.blueprint->plan.cells_of(parts_.blueprint->program.rank) * steps_run_;
   if (executor_) a.work = executor_->count();
+  a.cells = a.work.backward / static_cast<std::uint64_t>(parts_.blueprint->job.batch.microbatches_per_lane());
   a.wait_seconds = communicator_->wait_seconds();
   a.busy_seconds = std::max(0.0, step_seconds_ - a.wait_seconds);
   a.parameter_bytes = memory_.parameter_bytes;

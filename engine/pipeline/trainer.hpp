@@ -3,8 +3,9 @@
 // instruction list, vote, apply, publish.
 //
 // A generation ends by a vote (`next_generation`) or by a fault. After a fault the old trainer tells what it holds
-// (`inventory`) and finishes the step whose record is known (`complete`) from the gradients it retained; then it is
-// destroyed, and the trainer of the next generation goes on over the same RankState (`take_over`).
+// (`inventory`, `sums`) and finishes the step whose record is known (`complete`) from the gradients it retained; then it
+// leaves its partial sums (`salvage`) and is destroyed, and the trainer of the next generation goes on over the same
+// RankState (`take_over`).
 #pragma once
 
 #include <functional>
@@ -15,26 +16,12 @@
 #include <string>
 
 #include "engine/pipeline/executor.hpp"
+#include "engine/pipeline/rank_blueprint.hpp"
+#include "engine/pipeline/salvage.hpp"
 #include "engine/pipeline/shard_states.hpp"
 #include "engine/state/saved_state.hpp"
 
 namespace kintsugi {
-
-// What follows from (job, plan, rank) before any memory exists.
-struct RankBlueprint {
-  JobConfig job;
-  ModelLayout layout;
-  Plan plan;
-  RankProgram program;
-  LayerPrograms layers;
-  std::size_t arena_bytes = 0;  // read by peers
-  std::size_t local_bytes = 0;
-
-  // Shards of which the rank needs a copy, RankState::copy_bytes each: its own, then replicas.
-  std::vector<Shard> copies() const;
-
-  static std::unique_ptr<RankBlueprint> make(const JobConfig& job, const Plan& plan, RankId rank, kernels::Ops& ops);
-};
 
 class Trainer {
  public:
@@ -47,6 +34,8 @@ class Trainer {
     RankState& state;                        // with memory for every copy of the blueprint; outlives the trainer
     Duration wait_limit;                     // of any one wait inside a step
     Incarnation incarnation;
+    // Of the trainer before: with every sum of blueprint->first.kept. Gone when `create` returns.
+    std::unique_ptr<Salvage> salvage = nullptr;
   };
   // Maps memory and opens the data. Error{tell_user}: data or memory.
   static Result<std::unique_ptr<Trainer>> create(Parts parts);
@@ -76,6 +65,10 @@ class Trainer {
   Result<void> complete(const DecisionRecord& record);
   // Likewise, or after a run that ended well: every copy in the rank's memory that is STABLE.
   std::vector<CopyReport> inventory() const;
+  // Likewise: of the step in progress.
+  SumReport sums() const;
+  // Likewise, and the last call of all: takes the step's buffers along where `next` counts on them.
+  std::unique_ptr<Salvage> salvage(const std::optional<Transition>& next);
   // Thread safe. The newest one held, whatever generation it is of.
   std::optional<DecisionRecord> record() const { return parts_.state.record(); }
 
@@ -87,7 +80,7 @@ class Trainer {
   ShardStates& shards() { return *shards_; }
 
   struct Account {
-    std::uint64_t cells = 0;  // (stage, lane), summed over steps
+    std::uint64_t cells = 0;  // (stage, lane) run backward, summed over steps
     WorkCount work;
     double busy_seconds = 0;  // of the stream inside steps, waits excluded
     double wait_seconds = 0;
@@ -103,12 +96,20 @@ class Trainer {
  private:
   explicit Trainer(Parts parts);
   Result<void> open_memory();
+  Result<void> take_sums();
   Result<void> open_data();
   Result<void> start(Step step, std::uint64_t updates);
   Result<void> wait_for_stream();
   void enqueue_vote();
   void enqueue_closing_vote();
   Contribution contribution();
+  const StepProgress* progress() const;  // of the step in progress; null: not begun
+  // Those of the step in progress, with where they lie.
+  std::map<LayerSum, GroupViews> whole_sums() const;
+  bool is_first_step() const { return state_.step == parts_.blueprint->from; }
+  // Which rank tells of `lane`'s loss in the step in progress.
+  RankId teller(LaneId lane) const;
+  Step step_in_progress() const { return {state_.step.value + 1}; }
   // The reduced gradient of `step` is complete, for a shard of the plan.
   bool has_gradient(ShardId shard, Step step) const;
   Result<std::vector<std::byte>> vote(std::uint32_t phase, const Contribution& own,
@@ -125,14 +126,14 @@ class Trainer {
   std::optional<Error> cancelled_;
   std::unique_ptr<ShardStates> shards_;
   std::unique_ptr<Executor> executor_;
-  std::vector<float> losses_;  // host copy, by microbatch of the step
+  std::vector<LaneId> begun_before_;  // of the first step, by trainers before
+  std::vector<float> losses_;         // host copy, by microbatch of the step
   CommitState state_;
   Step last_;                              // of the job
   std::optional<DecisionRecord> decided_;  // in this generation; of the step in progress once the vote is over
   std::mutex intent_mutex_;
   std::optional<Generation> intent_;
   Digest final_digest_;
-  std::uint64_t steps_run_ = 0;
   double step_seconds_ = 0;
 };
 

@@ -50,6 +50,16 @@ class Survival(ClusterTest):
         self.assertIn("killed by signal 9", incident["why"])
         self.assertLess(incident["first_commit_s"] - incident["detected_s"], 2.0)
 
+    def test_a_killed_rank_costs_its_lanes_and_what_the_others_had_half_done(self):
+        self.job = self.write_job(steps=STEPS, **{"stages: 2": "stages: 1"})
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        os.kill(self.kinds()["rank"][1], signal.SIGKILL)
+        report = self.expect_the_bits_of_a_quiet_run(run)
+        recomputed = [i["lanes_recomputed"] for i in report["incidents"] if i["kind"] != "planned"]
+        self.assertLessEqual(max(recomputed), 2 + 3)  # of 8: two were the dead rank's, the others had one each in hand
+        for direction in ("forward_again", "backward_again"):
+            self.assertEqual(sum(rank[direction] for rank in report["per_rank"]), sum(recomputed))
+
     def test_a_killed_node_is_survived(self):
         run = self.start_run("--ranks", 4, "--nodes", 2)
         os.kill(self.kinds()["join"][0], signal.SIGKILL)

@@ -14,10 +14,11 @@ LaneAssignment::LaneAssignment(LaneTree tree, std::vector<LaneRange> ranges) : t
 }
 
 std::vector<TreeNode> LaneAssignment::nodes_of(RankId rank) const {
-  for (const LaneRange& range : ranges_) {
-    if (range.rank == rank) return tree_.maximal_subtrees(range.first, range.end);
+  std::vector<TreeNode> nodes;
+  for (const TreeSource& source : sources()) {
+    if (source.rank == rank) nodes.push_back(source.node);
   }
-  return {};
+  return nodes;
 }
 
 std::vector<TreeSource> LaneAssignment::sources() const {

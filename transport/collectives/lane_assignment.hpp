@@ -23,7 +23,7 @@ struct TreeSource {
 
 class LaneAssignment {
  public:
-  // `ranges` in lane order, covering every lane exactly once; each rank at most once (asserted).
+  // `ranges` in lane order, covering every lane exactly once (asserted). Neighbours of one rank are not joined.
   LaneAssignment(LaneTree tree, std::vector<LaneRange> ranges);
 
   const LaneTree& tree() const { return tree_; }

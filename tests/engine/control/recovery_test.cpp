@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/philox.hpp"
+#include "engine/control/recovery_codec.hpp"
 #include "tests/engine/plan/plan_cases.hpp"
 
 namespace kintsugi {
@@ -232,6 +233,62 @@ TEST(Transition, copies_come_from_the_receivers_node_first_and_else_from_who_has
   EXPECT_EQ(sent[{0}] + sent[{2}], 5);
   EXPECT_LE(sent[{2}], sent[{0}]);
   EXPECT_GE(sent[{2}], 2);
+}
+
+// Four ranks on nodes of their own, one stage of four lanes; rank 3 is gone.
+class Interrupted : public ::testing::Test {
+ protected:
+  Interrupted() {
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      RankReport& report = reports_.emplace_back(RankReport{{r}, {r}, true, {}, record(4)});
+      for (std::uint32_t s = 0; s < shards_; ++s) report.copies.push_back(copy(s, 4));
+      report.sums = {{5}, {}, {{r}}};
+      for (std::uint32_t l = 0; r > 0 && l < layout_.layer_count(); ++l) report.sums.sums.push_back({{l}, {r, 1}});
+    }
+    interrupted_ = StepUnderWay{testing::plan_for(job_, 4, 4), {2}, {}};
+  }
+  Transition transition() const {
+    const Cut cut = cut_of(reports_, shards_);
+    PlanRequest request{{1}, {1}, {1, 2}, {{{0}, {0}}, {{1}, {1}}, {{2}, {2}}}};
+    return plan_transition(make_plan(request, job_, layout_).value(), cut, reports_, interrupted_);
+  }
+
+  const JobConfig job_ = testing::small_job(2, 4, 1);
+  const ModelLayout layout_{job_.model};
+  const std::uint32_t shards_ = static_cast<std::uint32_t>(layout_.shards().size());
+  std::vector<RankReport> reports_;
+  std::optional<StepUnderWay> interrupted_;
+};
+
+TEST_F(Interrupted, what_survivors_finished_is_kept_and_what_was_begun_and_lost_is_done_again) {
+  const Transition t = transition();
+  EXPECT_EQ(t.sums.size(), 2U * layout_.layer_count());
+  EXPECT_EQ(t.again, (std::vector<LaneId>{{0}, {3}})) << "half done by a survivor, and of the one that is gone";
+  reports_[0].sums.begun.clear();
+  EXPECT_EQ(transition().again, (std::vector<LaneId>{{3}}));
+}
+
+TEST_F(Interrupted, sums_of_another_step_or_of_no_lane_of_the_job_are_worth_nothing) {
+  reports_[1].sums.step = {4};
+  reports_[2].sums.sums = {{{0}, {2, 4}}, {{99}, {2, 1}}, {{0}, {1, 2}}};
+  EXPECT_TRUE(transition().sums.empty());
+}
+
+TEST_F(Interrupted, a_sum_that_died_with_its_keeper_is_done_again_whoever_the_lane_belongs_to) {
+  reports_[1].sums.sums.clear();  // rank 1 works lane 1, but need not begin it: rank 3 has its sum
+  reports_[1].sums.begun.clear();
+  EXPECT_EQ(transition().again, (std::vector<LaneId>{{0}, {3}}));
+  interrupted_->from = {4};
+  interrupted_->sums = {{{{0}, {1, 1}}, {3}}};
+  EXPECT_EQ(transition().again, (std::vector<LaneId>{{0}, {1}, {3}}));
+}
+
+TEST_F(Interrupted, reports_and_transitions_survive_their_journey) {
+  capnp::MallocMessageBuilder holding, began;
+  write_holding(reports_[2], holding.initRoot<schemas::Holding>());
+  EXPECT_EQ(read_holding(holding.getRoot<schemas::Holding>().asReader(), {2}, true), reports_[2]);
+  write_transition(transition(), began.initRoot<schemas::Transition>());
+  EXPECT_EQ(read_transition(began.getRoot<schemas::Transition>().asReader()), transition());
 }
 
 TEST(Transition, random_plans_are_filled_by_moves_that_can_be_made_and_by_no_more_than_are_needed) {

@@ -71,6 +71,18 @@ TEST(Prefetcher, it_stays_a_bounded_number_ahead_and_reuses_released_buffers_onl
   EXPECT_GE(source->hints, source->fills);
 }
 
+TEST(Prefetcher, the_first_step_may_need_less) {
+  const std::vector<MicrobatchSlot> work{{LaneId{0}, 0}, {LaneId{1}, 0}};
+  for (const std::vector<MicrobatchSlot>& first : {std::vector<MicrobatchSlot>{{LaneId{1}, 0}}, {}}) {
+    Prefetcher prefetcher(std::make_shared<FakeSource>(), work, Step{7}, 2, first);
+    std::vector<MicrobatchKey> taken;
+    for (std::size_t i = 0; i < first.size() + 2; ++i) taken.push_back(prefetcher.take(in(seconds(30)))->key());
+    std::vector<MicrobatchKey> expected{{Step{8}, LaneId{0}, 0}, {Step{8}, LaneId{1}, 0}};
+    if (!first.empty()) expected.insert(expected.begin(), {Step{7}, LaneId{1}, 0});
+    EXPECT_EQ(taken, expected);
+  }
+}
+
 TEST(Prefetcher, an_error_of_the_source_comes_after_the_microbatches_before_it) {
   const auto source = std::make_shared<FakeSource>();
   source->before_fill = [](MicrobatchKey, int call) -> Result<void> {

@@ -148,6 +148,7 @@ TEST_F(GenerationTest, a_planned_change_comes_at_the_first_vote_in_which_all_are
 
   const Transition transition = ranks.recover(ranks_apart(4), records.back());
   EXPECT_EQ(transition.step, Step{3});
+  EXPECT_TRUE(transition.sums.empty() && transition.again.empty());
   for (const auto& [rank, end] : ranks.run(true, [&](Trainer& trainer) -> Result<void> {
          KINTSUGI_TRY(trainer.take_over(transition));
          return trainer.run({5}, keep);

@@ -22,7 +22,7 @@ TEST(Program, the_ranks_together_run_every_layer_of_every_microbatch_forward_and
     const Plan plan = plan_for(job, ranks);
     std::map<std::pair<std::uint32_t, std::uint32_t>, int> forward, backward;
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+      for (const Instruction& i : compile_program(plan, Redo(plan), layout, job, {r}).instructions) {
         if (i.op == Opcode::forward) ++forward[{i.layer.value, i.microbatch}];
         if (i.op == Opcode::backward) ++backward[{i.layer.value, i.microbatch}];
       }
@@ -41,7 +41,7 @@ TEST(Program, sends_and_receives_pair_up) {
     const Plan plan = plan_for(job, ranks);
     std::multiset<std::tuple<Opcode, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>> sent, received;
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+      for (const Instruction& i : compile_program(plan, Redo(plan), layout, job, {r}).instructions) {
         const std::uint32_t s = i.stage.value, m = i.microbatch, p = i.peer.value;
         if (i.op == Opcode::send_activation) sent.emplace(i.op, s, m, r, p);
         if (i.op == Opcode::send_gradient) sent.emplace(i.op, s - 1, m, r, p);
@@ -61,7 +61,7 @@ TEST(Program, every_replica_is_sent_its_gradient_and_nobody_waits_for_one_before
     const Plan plan = plan_for(job, ranks, ranks);
     std::set<std::pair<ShardId, RankId>> received;
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      const RankProgram program = compile_program(plan, layout, job, {r});
+      const RankProgram program = compile_program(plan, Redo(plan), layout, job, {r});
       const auto first = std::find_if(program.instructions.begin(), program.instructions.end(),
                                       [](const Instruction& i) { return i.op == Opcode::receive_reduced; });
       for (auto i = first; i != program.instructions.end(); ++i) {
@@ -88,7 +88,7 @@ TEST(Program, what_a_replica_takes_lies_where_peers_may_read) {
   for (std::uint32_t ranks = 2; ranks <= 5; ++ranks) {
     const Plan plan = plan_for(job, ranks, ranks);
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      const RankProgram program = compile_program(plan, layout, job, {r});
+      const RankProgram program = compile_program(plan, Redo(plan), layout, job, {r});
       const LayerPrograms layers = make_layer_programs(program, layout, job, device->ops());
       const RankMemory memory = lay_out_memory(program, layout, job, layers, {}, {kLocal});
       for (const ShardId shard : program.shards) EXPECT_LT(memory.reduced.at(shard).data.value, kLocal);
@@ -105,10 +105,10 @@ TEST(Program, partial_sums_follow_the_lane_tree_and_few_are_alive_at_once) {
     for (std::uint32_t ranks = 1; ranks <= lanes; ++ranks) {
       const Plan plan = plan_for(job, ranks);
       std::vector<TreeNode> nodes;
-      for (const Partial& p : partials_of_layer(plan, {1})) nodes.push_back(p.node);
+      for (const Partial& p : partials_of_layer(plan, Redo(plan), {1})) nodes.push_back(p.node);
       EXPECT_NO_FATAL_FAILURE(static_cast<void>(LaneTree(plan.lanes).merges_after(nodes)));
       for (std::uint32_t r = 0; r < ranks; ++r) {
-        const RankProgram program = compile_program(plan, layout, job, {r});
+        const RankProgram program = compile_program(plan, Redo(plan), layout, job, {r});
         const std::uint32_t count = program.stages[0].lanes.count();
         // A run of lanes that starts anywhere climbs the tree and comes down again: at most twice the logarithm.
         EXPECT_LE(program.stages[0].gradient_buffers, 2 * static_cast<std::uint32_t>(std::bit_width(count)));
@@ -133,7 +133,7 @@ TEST(Program, what_is_sent_is_the_canonical_sum_of_its_node) {
     const Plan plan = plan_for(job, ranks);
     for (std::uint32_t r = 0; r < ranks; ++r) {
       std::map<std::uint32_t, std::string> buffers;
-      for (const Instruction& i : compile_program(plan, layout, job, {r}).instructions) {
+      for (const Instruction& i : compile_program(plan, Redo(plan), layout, job, {r}).instructions) {
         if (i.layer.value != 1) continue;
         std::string& sum = buffers[i.buffer];
         if (i.op == Opcode::backward)
@@ -146,10 +146,51 @@ TEST(Program, what_is_sent_is_the_canonical_sum_of_its_node) {
   }
 }
 
+// Of two stages, rank 0 keeps lanes 0 to 3 of the first and lanes 0 and 1 of the second: lanes 2 and 3 go through both
+// and come back through one.
+TEST(Program, what_is_kept_is_sent_first_and_only_what_is_lost_is_run) {
+  const JobConfig job = small_job(4, 8, 2, 2);
+  const ModelLayout layout(job.model);
+  for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
+    const Plan plan = plan_for(job, ranks);
+    std::vector<KeptSum> kept;
+    for (std::uint32_t l = 0; l < layout.layer_count(); ++l) {
+      kept.push_back({{{l}, {0, plan.stage_of({l}) == StageId{0} ? 4U : 2U}}, {0}});
+    }
+    const Redo redo(plan, kept);
+    std::map<std::pair<std::uint32_t, std::uint32_t>, int> forward, backward;
+    std::multiset<std::pair<LayerId, TreeNode>> sent;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const RankProgram program = compile_program(plan, redo, layout, job, {r});
+      std::set<GroupId> fetched;
+      for (const Instruction& i : program.instructions) {
+        if (i.op == Opcode::forward) ++forward[{i.layer.value, i.microbatch}];
+        if (i.op == Opcode::backward) ++backward[{i.layer.value, i.microbatch}];
+        if (i.op == Opcode::send_kept || i.op == Opcode::send_partial) sent.emplace(i.layer, i.node);
+        if (i.op != Opcode::fetch_weights) continue;
+        EXPECT_TRUE(fetched.insert(i.group).second);
+      }
+      EXPECT_EQ(fetched.size(), program.groups.size()) << "what is published must be taken";
+    }
+    for (std::uint32_t l = 0; l < layout.layer_count(); ++l) {
+      const bool upper = plan.stage_of({l}) == StageId{1};
+      for (std::uint32_t m = 0; m < 16; ++m) {
+        EXPECT_EQ((forward[{l, m}]), m >= 4 ? 1 : 0);
+        EXPECT_EQ((backward[{l, m}]), m >= (upper ? 4U : 8U) ? 1 : 0);
+      }
+      std::vector<TreeNode> nodes;
+      for (const Partial& p : partials_of_layer(plan, redo, {l})) nodes.push_back(p.node);
+      EXPECT_NO_FATAL_FAILURE(static_cast<void>(LaneTree(plan.lanes).merges_after(nodes)));
+      for (const TreeNode node : nodes) EXPECT_EQ(sent.count({{l}, node}), 1U);
+    }
+  }
+}
+
 TEST(Program, a_tied_table_is_fetched_once_and_reduced_after_both_uses) {
   const JobConfig job = small_job(4, 4, 2);
   const ModelLayout layout(job.model);
-  const RankProgram program = compile_program(plan_for(job, 1), layout, job, {0});
+  const Plan plan = plan_for(job, 1);
+  const RankProgram program = compile_program(plan, Redo(plan), layout, job, {0});
   int fetched = 0;
   for (const Instruction& i : program.instructions)
     fetched += i.op == Opcode::fetch_weights && i.group.value == 0 ? 1 : 0;

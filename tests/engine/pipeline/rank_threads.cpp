@@ -86,31 +86,37 @@ void RankThreads::take_memory(const std::vector<ShardMove>& moves) {
   }
 }
 
-void RankThreads::open(const Plan& plan, const std::vector<ShardMove>& moves, const Hook& hook) {
+void RankThreads::open(const Plan& plan, const std::optional<Transition>& transition, const Hook& hook) {
+  std::map<RankId, std::unique_ptr<Salvage>> salvage;
   for (auto& [rank, r] : ranks_) {
+    if (r.trainer && plan.has(rank)) salvage[rank] = r.trainer->salvage(transition);
     r.trainer.reset();
     if (!plan.has(rank)) r.state.reset();
   }
   plan_ = plan;
+  transition_ = transition;
+  const Redo redo(plan, transition ? transition->sums : std::vector<KeptSum>{});
   shm::RingShape shape;
   shape.ranks = plan.rank_count();
-  shape.slots = static_cast<std::uint32_t>(std::bit_ceil(most_lent_messages(plan, layout_, job_)));
+  shape.slots = static_cast<std::uint32_t>(std::bit_ceil(most_lent_messages(plan, redo, layout_, job_)));
   const FileDescriptor ring = must(shm::create_ring_segment(shape));
   for (const PlanRank& member : plan.ranks) start(member.rank, member.node);
-  take_memory(moves);
+  if (transition) take_memory(transition->moves);
   for (const PlanRank& member : plan.ranks) {
     Rank& r = ranks_.at(member.rank);
-    r.blueprint = RankBlueprint::make(job_, plan, member.rank, r.device->ops());
+    r.blueprint = RankBlueprint::make(job_, plan, transition, member.rank, r.device->ops());
     r.arena = must(shm::create_shared_memory("arena", r.blueprint->arena_bytes));
     for (const Shard& shard : r.blueprint->copies()) {
       if (r.copies.contains(shard.id)) continue;
       add_memory(member.rank, shard.id, must(shm::create_shared_memory("copy", RankState::copy_bytes(shard))));
     }
   }
-  for (const PlanRank& member : plan.ranks) make_trainer(member.rank, ring.get(), hook);
+  for (const PlanRank& member : plan.ranks) {
+    make_trainer(member.rank, ring.get(), hook, std::move(salvage[member.rank]));
+  }
 }
 
-void RankThreads::make_trainer(RankId rank, int ring, const Hook& hook) {
+void RankThreads::make_trainer(RankId rank, int ring, const Hook& hook, std::unique_ptr<Salvage> salvage) {
   Rank& r = ranks_.at(rank);
   std::vector<RankId> all;
   for (const PlanRank& member : plan_.ranks) all.push_back(member.rank);
@@ -130,7 +136,8 @@ void RankThreads::make_trainer(RankId rank, int ring, const Hook& hook) {
                                     std::move(arena),
                                     *r.state,
                                     seconds(60),
-                                    {rank.value + 1}}));
+                                    {rank.value + 1},
+                                    std::move(salvage)}));
 }
 
 std::map<RankId, Result<void>> RankThreads::run(bool together, const Work& work) {
@@ -168,7 +175,7 @@ std::vector<RankReport> RankThreads::reports() const {
   std::vector<RankReport> reports;
   for (const auto& [rank, r] : ranks_) {
     if (r.state) {
-      reports.push_back({rank, r.node, true, r.trainer->inventory(), r.trainer->record()});
+      reports.push_back({rank, r.node, true, r.trainer->inventory(), r.trainer->record(), r.trainer->sums()});
       continue;
     }
     RankReport& left = reports.emplace_back(RankReport{rank, r.node, false, {}, {}});
@@ -184,7 +191,9 @@ std::vector<RankReport> RankThreads::reports() const {
 }
 
 Transition RankThreads::recover(const std::vector<PlanMember>& members, const std::optional<DecisionRecord>& known,
-                                const Hook& hook) {
+                                const Hook& hook, bool ran) {
+  if (ran) interrupted_ = {plan_, {}, {}};
+  if (ran && transition_) interrupted_ = {plan_, transition_->step, transition_->sums};
   const std::vector<RankReport> all = reports();
   const Cut cut = decide_cut(all, known, static_cast<std::uint32_t>(layout_.shards().size()));
   EXPECT_TRUE(cut.lost.empty());
@@ -195,8 +204,8 @@ Transition RankThreads::recover(const std::vector<PlanMember>& members, const st
   PlanRequest request{plan_.job, plan_.lineage, {1, plan_.generation.counter + 1}, members};
   request.copies = reachable_copies(cut, all, members);
   const Plan plan = must(make_plan(request, job_, layout_));
-  const Transition transition = plan_transition(plan, cut, all);
-  open(plan, transition.moves, hook);
+  const Transition transition = plan_transition(plan, cut, all, interrupted_);
+  open(plan, transition, hook);
   return transition;
 }
 

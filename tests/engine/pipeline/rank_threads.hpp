@@ -43,8 +43,8 @@ class RankThreads {
   RankThreads(JobConfig job, MakeDevice devices) : job_(std::move(job)), devices_(std::move(devices)) {}
 
   // Begins the generation of `plan`: ranks that are new, memory for copies, carriers and trainers. Memory of gone ranks
-  // goes where `moves` say.
-  void open(const Plan& plan, const std::vector<ShardMove>& moves = {}, const Hook& hook = {});
+  // goes where the transition's moves say.
+  void open(const Plan& plan, const std::optional<Transition>& transition = {}, const Hook& hook = {});
   // Calls `work` for each rank of the plan on a thread of its own. With `together`, the first that fails cancels all
   // others, as their supervisor would.
   using Work = std::function<Result<void>(Trainer&)>;
@@ -55,9 +55,10 @@ class RankThreads {
   // Everybody's answer to a fence.
   std::vector<RankReport> reports() const;
   // What a supervisor does after a fault, or a planned end: a cut, the record to all that live, a plan for `members`, the
-  // next generation opened. What remains is take_over. `known`: the newest record that a root told of.
+  // next generation opened. What remains is take_over. `known`: the newest record that a root told of. `ran`: the
+  // generation came as far as its first step.
   Transition recover(const std::vector<PlanMember>& members, const std::optional<DecisionRecord>& known,
-                     const Hook& hook = {});
+                     const Hook& hook = {}, bool ran = true);
 
   const Plan& plan() const { return plan_; }
   const ModelLayout& layout() const { return layout_; }
@@ -81,13 +82,15 @@ class RankThreads {
   void start(RankId rank, NodeId node);
   void take_memory(const std::vector<ShardMove>& moves);
   void add_memory(RankId rank, ShardId shard, FileDescriptor memory);
-  void make_trainer(RankId rank, int ring, const Hook& hook);
+  void make_trainer(RankId rank, int ring, const Hook& hook, std::unique_ptr<Salvage> salvage);
 
   const JobConfig job_;
   const MakeDevice devices_;
   const ModelLayout layout_{job_.model};
   const SteadyClock clock_;
   Plan plan_;
+  std::optional<Transition> transition_;     // that it began with
+  std::optional<StepUnderWay> interrupted_;  // the newest that was
   std::map<RankId, Rank> ranks_;
 };
 

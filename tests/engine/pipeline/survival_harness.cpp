@@ -54,12 +54,16 @@ class Survival {
 
  private:
   std::map<RankId, Result<void>> run_generation() {
-    return ranks_.run(true, [&](Trainer& trainer) -> Result<void> {
+    auto ends = ranks_.run(true, [&](Trainer& trainer) -> Result<void> {
       KINTSUGI_TRY(out_.transitions.empty() ? trainer.initialise() : trainer.take_over(out_.transitions.back()));
       return trainer.run({request_.steps}, [&](const DecisionRecord& record, double) {
         EXPECT_TRUE(out_.records.emplace(record.step, record).second) << "step " << record.step.value << " twice";
       });
     });
+    out_.plans.push_back(ranks_.plan());
+    auto& accounts = out_.accounts.emplace_back();
+    for (const auto& [rank, end] : ends) accounts[rank] = ranks_.trainer(rank).account();
+    return ends;
   }
 
   Hook hook(std::size_t i) {
@@ -106,6 +110,45 @@ class Survival {
   SurvivalOutcome out_;
 };
 
+// Of the lanes of a step that began from `sums`, by brute force: (stage, lane) forward and backward.
+WorkCount owed(const Plan& plan, const std::vector<KeptSum>& sums, const std::vector<LaneId>& of) {
+  WorkCount count;
+  for (const LaneId lane : of) {
+    const auto is_lost = [&](std::uint32_t layer) {
+      return std::none_of(sums.begin(), sums.end(), [&](const KeptSum& k) {
+        return k.sum.layer.value == layer && lane.value >= k.sum.node.first && lane.value < k.sum.node.end();
+      });
+    };
+    std::uint32_t lowest = 0;
+    const std::uint32_t layers = plan.stages.back().layers.end;
+    while (lowest < layers && !is_lost(lowest)) ++lowest;
+    if (lowest == layers) continue;
+    count.forward += plan.stages.size();
+    count.backward += plan.stages.size() - plan.stage_of({lowest}).value;
+  }
+  return count;
+}
+
+void expect_nothing_undue(const SurvivalRequest& request, const SurvivalOutcome& outcome) {
+  if (outcome.transitions.empty()) return;
+  const Transition& began = outcome.transitions.back();
+  const Plan& plan = outcome.plans.back();
+  std::vector<LaneId> all;
+  for (std::uint32_t lane = 0; lane < plan.lanes; ++lane) all.push_back({lane});
+  const auto per_lane = static_cast<std::uint64_t>(request.job.batch.microbatches_per_lane());
+  const std::uint64_t steps = request.steps - began.step.value;
+  WorkCount first, again;
+  if (steps > 0) first = owed(plan, began.sums, all);
+  if (steps > 0) again = owed(plan, began.sums, began.again);
+  const std::uint64_t whole = steps > 0 ? (steps - 1) * plan.lanes * plan.stages.size() : 0;
+  WorkCount done;
+  for (const auto& [rank, account] : outcome.accounts.back()) done += account.work;
+  EXPECT_EQ(done.forward, per_lane * (whole + first.forward));
+  EXPECT_EQ(done.backward, per_lane * (whole + first.backward));
+  EXPECT_EQ(done.forward_again, per_lane * again.forward);
+  EXPECT_EQ(done.backward_again, per_lane * again.backward);
+}
+
 }  // namespace
 
 SurvivalOutcome survive(const SurvivalRequest& request) {
@@ -116,6 +159,7 @@ SurvivalOutcome expect_same_bits(const SurvivalRequest& request) {
   const TrainingOutcome expected = train({request.job, 1, request.steps});
   SurvivalOutcome outcome = survive(request);
   EXPECT_EQ(outcome.final_digest, expected.final_digest);
+  expect_nothing_undue(request, outcome);
   for (const DecisionRecord& record : expected.records) {
     const auto found = outcome.records.find(record.step);
     if (found == outcome.records.end()) continue;  // its root died before it told anybody

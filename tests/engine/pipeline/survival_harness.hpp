@@ -34,13 +34,16 @@ struct SurvivalOutcome {
   Digest final_digest;                     // the same at every rank (asserted)
   std::map<Step, DecisionRecord> records;  // those that a root told of, each once (asserted)
   std::vector<Transition> transitions;     // one a fault
+  // By generation; what a rank did in it.
+  std::vector<Plan> plans;
+  std::vector<std::map<RankId, Trainer::Account>> accounts;
 };
 
 SurvivalOutcome survive(const SurvivalRequest& request);
 // `count` ranks, each on a node of its own.
 std::vector<PlanMember> ranks_apart(std::uint32_t count);
 // Trains `request` and compares with a run of one rank without faults: the final digest, and whatever records say of the
-// computation.
+// computation. The last generation did no work but what it owed.
 SurvivalOutcome expect_same_bits(const SurvivalRequest& request);
 
 }  // namespace kintsugi::test

@@ -124,6 +124,62 @@ TEST(Survival, a_fault_in_the_closing_vote_is_survived_without_another_step) {
   EXPECT_EQ(outcome.transitions[0].step, Step{4});
 }
 
+std::uint64_t kept_lanes(const Transition& transition, LayerId layer, RankId rank) {
+  std::uint64_t lanes = 0;
+  for (const KeptSum& k : transition.sums) {
+    if (k.rank == rank && k.sum.layer == layer) lanes += k.sum.node.count;
+  }
+  return lanes;
+}
+
+// Whatever the victim was about to do in steps 2 and 3.
+TEST(Survival, no_lane_that_a_survivor_had_finished_is_computed_again) {
+  const TemporaryFolder folder;
+  const JobConfig job = tiny_training_job(folder, 1);
+  const auto per_lane = static_cast<std::uint64_t>(job.batch.microbatches_per_lane());
+  std::uint64_t kept = 0, again = 0;
+  for (std::uint64_t n = 40; n < 160; n += 3) {
+    SCOPED_TRACE(::testing::Message() << "call " << n);
+    const RankId victim{static_cast<std::uint32_t>(n % 4)};
+    const SurvivalOutcome outcome = expect_same_bits({job, ranks_apart(4), {{victim, nth_call(n)}}});
+    const Transition& began = outcome.transitions[0];
+    for (const auto& [rank, account] : outcome.accounts[0]) {
+      if (rank == victim) continue;
+      const std::uint64_t lanes = outcome.plans[0].lanes_of({0}, rank).count();
+      const std::uint64_t finished = account.work.backward / per_lane - began.step.value * lanes;
+      EXPECT_EQ(kept_lanes(began, {0}, rank), finished) << "rank " << rank.value;
+      kept += finished;
+    }
+    again += began.again.size();
+    EXPECT_LE(began.again.size(), outcome.plans[0].lanes_of({0}, victim).count() + 3U)
+        << "and what three had half done";
+  }
+  EXPECT_GT(kept, 0U);
+  EXPECT_GT(again, 0U);
+}
+
+TEST(Survival, sums_that_survived_a_fault_survive_the_next_one_in_the_same_step) {
+  const TemporaryFolder folder;
+  for (const std::int64_t stages : {1, 2}) {
+    JobConfig job = tiny_training_job(folder, stages);
+    job.resilience.replicas = 3;
+    // Two die before they vote, the third while it takes over.
+    const Fault first{{3}, call(Kind::send, MessageKind::contribution, 2), Remains::nothing, {}, {{{5}, {5}}}};
+    const Fault second{{1}, call(Kind::send, MessageKind::contribution, 2), Remains::memory};
+    Fault third{{5}, nth_call(0), Remains::nothing};
+    third.in_take_over = true;
+    const SurvivalOutcome outcome = expect_same_bits({job, ranks_apart(4), {first, second, third}});
+    for (const Transition& began : outcome.transitions) {
+      EXPECT_EQ(began.step, Step{1});
+      EXPECT_GT(began.sums.size(), 0U);
+    }
+    for (const LayerId layer : {LayerId{0}, LayerId{5}}) {
+      EXPECT_LE(kept_lanes(outcome.transitions[0], layer, {0}), kept_lanes(outcome.transitions[2], layer, {0}))
+          << "what rank 0 has it keeps";
+    }
+  }
+}
+
 // Two faults: any rank, any call, anything that is left of it, anybody in its place.
 std::vector<Fault> draw_faults(std::uint64_t seed) {
   std::uint64_t drawn = 0;

@@ -133,7 +133,7 @@ TEST(Trainer, the_work_is_shared_and_counted_once) {
   double flops = 0;
   for (const Trainer::Account& a : shared.accounts) {
     cells += a.cells;
-    microbatches += a.work.microbatches;
+    microbatches += a.work.backward;
     flops += a.work.flops;
     EXPECT_LT(a.state_bytes, alone.accounts[0].state_bytes / 2);
     EXPECT_LT(a.parameter_bytes, alone.accounts[0].parameter_bytes);
@@ -141,7 +141,7 @@ TEST(Trainer, the_work_is_shared_and_counted_once) {
   }
   EXPECT_EQ(cells, 3U * 2 * 8);
   EXPECT_EQ(cells, alone.accounts[0].cells);
-  EXPECT_EQ(microbatches, alone.accounts[0].work.microbatches);
+  EXPECT_EQ(microbatches, alone.accounts[0].work.backward);
   EXPECT_NEAR(flops, alone.accounts[0].work.flops, 1e-9 * flops);
 }
 
