@@ -5,12 +5,18 @@
 #include <caf/send.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "actors/cluster_frames.hpp"
 #include "actors/cluster_status.hpp"
 #include "actors/injection.hpp"
 #include "actors/job_supervisor.hpp"
+#include "actors/journal_writer.hpp"
+#include "actors/node_links.hpp"
+#include "actors/restart.hpp"
 #include "actors/system.hpp"
 
 namespace kintsugi::actors {
@@ -21,36 +27,32 @@ struct AdmissionDone {
   JobId job;
   Result<AdmittedJob> outcome;
 };
-struct StopCluster {
-  std::string why;
-};
+struct ForgetAbsent {};
 
 }  // namespace kintsugi::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::AdmissionDone)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::StopCluster)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ForgetAbsent)
 
 namespace kintsugi::actors {
 
 namespace {
 
-struct SupervisorParts {
-  std::uint32_t epoch = 1;
-  bool embedded = false;
-  std::string version;
-  Logger logger;
-  const Clock* clock = nullptr;  // outlives the actor
-  Event done;
-};
-
 class ClusterSupervisor final : public caf::event_based_actor {
  public:
-  ClusterSupervisor(caf::actor_config& config, std::shared_ptr<SupervisorParts> parts)
-      : caf::event_based_actor(config), parts_(std::move(*parts)) {}
+  ClusterSupervisor(caf::actor_config& config, std::shared_ptr<ClusterParts> parts, std::shared_ptr<Inheritance> found)
+      : caf::event_based_actor(config),
+        parts_(std::move(*parts)),
+        members_(found->state.next_node),
+        absent_(found->state.nodes),
+        next_job_(found->state.next_job.value),
+        found_(std::move(found)) {}
 
   const char* name() const override { return "cluster supervisor"; }
 
   caf::behavior make_behavior() override {
+    journal_ = spawn_journal_writer(system(), parts_.journal, this);
+    take_over_jobs();
     return {
         [this](const LinkUp& m) { links_[m.link.get()] = m.link; },
         [this](const LinkFrame& m) { on_frame(m); },
@@ -65,6 +67,9 @@ class ClusterSupervisor final : public caf::event_based_actor {
         [this](const JobEnded& m) { on_job_ended(m); },
         [this](const NodeDrained& m) { let_go(m.node); },
         [this](const StopCluster& m) { stop(m.why); },
+        [this](const PromiseKept&) { promises_.kept(); },
+        [this](const JournalFailed& m) { fail(m.why); },
+        [this](const ForgetAbsent&) { forget_absent(); },
     };
   }
 
@@ -72,7 +77,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
     for (const auto& [key, link] : links_) link->close("the cluster ends");
     links_.clear();
     node_links_.clear();
+    for (const auto& [id, job] : jobs_) send_exit(job.supervisor, caf::exit_reason::user_shutdown);
     jobs_.clear();
+    send(journal_, JournalEnd{});
+    journal_ = nullptr;
     parts_.done.signal();
   }
 
@@ -84,6 +92,37 @@ class ClusterSupervisor final : public caf::event_based_actor {
     JobView view;
     std::optional<CancelJob> cancelled;  // while it was being admitted
   };
+
+  // --- the journal --------------------------------------------------------------------------------------------------
+  std::uint32_t epoch() const { return parts_.journal ? parts_.journal->epoch() : 1; }
+
+  void write_down(decltype(JournalEntry::what) what) { send(journal_, WriteDown{entry_now(std::move(what))}); }
+  void promise(decltype(JournalEntry::what) what, std::function<void()> then) {
+    promises_.make(journal_, this, std::move(what), std::move(then));
+  }
+
+  // Without a journal it could promise nothing. Its nodes go on, and wait for the next supervisor.
+  void fail(const Error& why) {
+    parts_.done.fail(why);
+    quit();
+  }
+
+  // Jobs that the former supervisor had; who worked for it comes by itself.
+  void take_over_jobs() {
+    Duration longest = seconds(ResilienceConfig{}.orphan_limit);
+    for (const auto& [id, admitted] : found_->jobs) {
+      jobs_[id].follows = true;
+      start_job(id, admitted, found_->adoptions.at(id));
+      longest = std::max(longest, seconds(admitted.config.resilience.orphan_limit));
+    }
+    found_.reset();
+    if (!absent_.empty()) delayed_send(this, std::chrono::nanoseconds(longest.ns), ForgetAbsent{});
+  }
+
+  void forget_absent() {
+    for (const auto& [node, joined] : absent_) write_down(journaled::NodeLeft{node, "it did not come back"});
+    absent_.clear();
+  }
 
   bool is_client(const Link& link) const { return link.peer().hello.role == transport::LinkRole::client; }
 
@@ -101,7 +140,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   // --- nodes --------------------------------------------------------------------------------------------------------
   void on_node(const std::shared_ptr<Link>& link, const ControlMessage& message) {
     const auto m = message.get();
-    const std::optional<NodeId> node = node_of(link);
+    const std::optional<NodeId> node = node_links_.node_of(link);
     if (!node) {
       if (m.which() != schemas::Message::NODE_HELLO) return link->close("a node says hello first");
       return join(link, m.getNodeHello());
@@ -110,60 +149,39 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (!job) return link->close("a message that no node sends");
     if (const auto to = jobs_.find(*job); to != jobs_.end() && to->second.supervisor) {
       send(to->second.supervisor, NodeFrame{*node, message});
+    } else if (m.which() == schemas::Message::JOB_STATE) {
+      answer(link, stop_frame(*job, "it has ended"));
     }
-  }
-
-  static std::optional<JobId> job_of(schemas::Message::Reader m) {
-    switch (m.which()) {
-      case schemas::Message::RANK_UP: return JobId{m.getRankUp().getJob()};
-      case schemas::Message::RANK_REPORT: return JobId{m.getRankReport().getJob()};
-      case schemas::Message::NODE_REPORT: return JobId{m.getNodeReport().getJob()};
-      case schemas::Message::PREPARED: return JobId{m.getPrepared().getJob()};
-      case schemas::Message::STEP_DONE: return JobId{m.getStepDone().getJob()};
-      case schemas::Message::FINISHED: return JobId{m.getFinished().getJob()};
-      case schemas::Message::SAVED: return JobId{m.getSaved().getJob()};
-      case schemas::Message::FAILED: return JobId{m.getFailed().getJob()};
-      case schemas::Message::RANK_DOWN: return JobId{m.getRankDown().getJob()};
-      default: return std::nullopt;
-    }
-  }
-
-  std::optional<NodeId> node_of(const std::shared_ptr<Link>& link) const {
-    for (const auto& [node, its] : node_links_) {
-      if (its == link) return node;
-    }
-    return std::nullopt;
   }
 
   void join(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
-    NodeInfo info{hello.getHostname().cStr(),
-                  hello.getSlots(),
-                  hello.getCores(),
-                  hello.getMemoryBytes(),
-                  hello.getPid(),
-                  {hello.getIncarnation()},
-                  hello.getKernelVariant().cStr(),
-                  {},
-                  hello.getVersion().cStr()};
-    for (const auto label : hello.getLabels()) info.labels.emplace_back(label.cStr());
-    parts_.logger.info("a node joined", {{"host", info.host}, {"slots", info.slots}});
-    carry_out(members_.step(member_event::Joined{std::move(info)}), link);
+    Arrival arrival = read_hello(hello);
+    parts_.logger.info("a node joined", {{"host", arrival.info.host}, {"slots", arrival.info.slots}});
+    const std::optional<NodeId> former = former_number(absent_, arrival.former, arrival.info.incarnation);
+    if (former)
+      absent_.erase(*former);
+    else
+      arrival.jobs.clear();
+    carry_out(members_.step(member_event::Joined{std::move(arrival.info), former}), link, arrival.jobs);
   }
 
-  // `joining`: the link of the node that a welcome is for.
-  void carry_out(const MemberEffects& effects, const std::shared_ptr<Link>& joining = nullptr) {
+  // `joining`: the link of the node that a welcome is for; `runs`: jobs that it has kept.
+  void carry_out(const MemberEffects& effects, const std::shared_ptr<Link>& joining = nullptr,
+                 const std::set<JobId>& runs = {}) {
     for (const MemberEffect& e : effects) {
       if (const auto* welcome = std::get_if<member_effect::Welcome>(&e)) {
-        node_links_[welcome->node] = joining;
-        answer(joining, [&](schemas::Message::Builder m) {
-          auto w = m.initWelcome();
-          w.setNode(welcome->node.value);
-          w.setEpoch(parts_.epoch);
-        });
+        node_links_.add(welcome->node, joining);
+        write_down(joined_entry(welcome->node, members_.find(welcome->node)->info));
+        answer(joining, make_frame([&](schemas::Message::Builder m) {
+                 auto w = m.initWelcome();
+                 w.setNode(welcome->node.value);
+                 w.setEpoch(epoch());
+                 w.setClusterId(parts_.journal ? parts_.journal->cluster_id() : 0);
+               }));
       } else if (const auto* offer = std::get_if<member_effect::Offer>(&e)) {
         const NodeInfo& info = members_.find(offer->node)->info;
-        send(jobs_.at(offer->job).supervisor,
-             NodeOffered{offer->node, member_name(offer->node, info), info.slots, info.cores, label(info, "rack")});
+        send(jobs_.at(offer->job).supervisor, NodeOffered{offer->node, member_name(offer->node, info), info.slots,
+                                                          info.cores, label(info, "rack"), runs.contains(offer->job)});
       } else if (const auto* lost = std::get_if<member_effect::Lost>(&e)) {
         send(jobs_.at(lost->job).supervisor, NodeGone{lost->node, lost->why});
       }
@@ -171,22 +189,19 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
   void to_node(const ToNode& m) {
-    const auto link = node_links_.find(m.node);
-    if (link == node_links_.end()) return;  // the job hears of its end
-    if (const Result<void> sent = push(link->second, std::move(*m.frame)); !sent) {
-      link->second->close("cannot send to the node: " + sent.error().message);
+    Link* const link = node_links_.find(m.node);
+    if (link == nullptr) return;  // the job hears of its end
+    if (const Result<void> sent = link->send(std::move(*m.frame)); !sent) {
+      link->close("cannot send to the node: " + sent.error().message);
     }
-  }
-
-  static Result<void> push(const std::shared_ptr<Link>& link, transport::Frame frame) {
-    return link->send(std::move(frame));
   }
 
   void on_down(const LinkDown& m) {
     if (links_.erase(m.link.get()) == 0) return;
-    if (const std::optional<NodeId> node = node_of(m.link)) {
+    if (const std::optional<NodeId> node = node_links_.node_of(m.link)) {
       parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});
-      node_links_.erase(*node);
+      node_links_.remove(*node);
+      write_down(journaled::NodeLeft{*node, m.why.message});
       carry_out(members_.step(member_event::Left{*node, m.why.message}));
       return;
     }
@@ -201,6 +216,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
+      case schemas::Message::FOLLOW: return follow(link, {m.getFollow().getJob()});
       case schemas::Message::CANCEL:
         return for_job(link, {m.getCancel().getJob()}, [this](Job& job) { cancel(job, {"it was cancelled", 130}); });
       case schemas::Message::PAUSE_JOB:
@@ -208,7 +224,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       case schemas::Message::RESUME_JOB:
         return for_job(link, {m.getResumeJob()}, [this](Job& job) { tell(job, ResumeJob{}); });
       case schemas::Message::STATUS:
-        return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
+        return answer(link, make_frame([&](schemas::Message::Builder b) { b.setStatusReply(status()); }));
       case schemas::Message::INJECT: return inject(link, m.getInject());
       case schemas::Message::DRAIN: return drain(link, {m.getDrain()});
       case schemas::Message::EVICT: return evict(link, {m.getEvict()});
@@ -217,18 +233,11 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  template <class Fill>
-  void answer(const std::shared_ptr<Link>& link, Fill fill) {
-    if (const Result<void> sent = push(link, make_frame(fill)); !sent) link->close(sent.error().message);
+  void answer(const std::shared_ptr<Link>& link, transport::Frame frame) {
+    if (const Result<void> sent = link->send(std::move(frame)); !sent) link->close(sent.error().message);
   }
-
   void refuse(const std::shared_ptr<Link>& link, const Error& why) {
-    if (!link) return;
-    answer(link, [&](schemas::Message::Builder m) {
-      auto refused = m.initRefused();
-      refused.setAction(static_cast<std::uint8_t>(why.action));
-      refused.setMessage(why.message);
-    });
+    if (link) answer(link, refusal(why));
   }
 
   void submit(const std::shared_ptr<Link>& link, schemas::Submit::Reader in) {
@@ -248,9 +257,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     job.view.job = id;
     job.view.name = in.getSource().cStr();
     job.view.phase = "being checked";
-    Submission s{
-        in.getJobFile().cStr(),       in.getSource().cStr(),          in.getRanks(),   in.getNodes(), in.getThreads(),
-        in.getSaveDirectory().cStr(), in.getResumeDirectory().cStr(), in.getUcxOnly(), in.getFollow()};
+    Submission s = read_submission(in);
     // It reads all of the data: not in the mailbox that answers pings.
     system().spawn<caf::detached>([owner = caf::actor(this), id, s = std::move(s)](caf::event_based_actor* self) {
       self->send(owner, AdmissionDone{id, admit(s)});
@@ -270,14 +277,43 @@ class ClusterSupervisor final : public caf::event_based_actor {
       if (stopping_) end();
       return;
     }
-    job.view.name = m.outcome->config.name;
-    job.view.phase = "waiting for slots";
-    if (job.follower) {
-      answer(job.follower, [&](schemas::Message::Builder b) { b.initAccepted().setJob(m.job.value); });
+    // Whoever hears that it is accepted may rely on it.
+    promise(submitted_entry(m.job, *m.outcome),
+            [this, id = m.job, admitted = *m.outcome] { on_submitted(id, admitted); });
+  }
+
+  void on_submitted(JobId id, const AdmittedJob& admitted) {
+    Job& job = jobs_.at(id);
+    if (job.cancelled) {
+      write_down(journaled::Ended{id, 130, job.cancelled->why});
+      refuse(job.follower, {ErrorAction::cancelled, job.cancelled->why});
+      jobs_.erase(id);
+      if (stopping_) end();
+      return;
     }
-    job.supervisor = spawn_job_supervisor(system(), {m.job, parts_.epoch, *m.outcome, parts_.version, parts_.clock,
-                                                     parts_.logger.with_component("job"), this});
-    carry_out(members_.step(member_event::JobWants{m.job}));
+    if (job.follower) answer(job.follower, acceptance(id));
+    start_job(id, admitted, std::nullopt);
+  }
+
+  void start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption) {
+    Job& job = jobs_[id];
+    job.view.job = id;
+    job.view.name = admitted.config.name;
+    job.supervisor =
+        spawn_job_supervisor(system(), {id, epoch(), admitted, std::move(adoption), parts_.version, parts_.clock,
+                                        parts_.logger.with_component("job"), this, journal_});
+    carry_out(members_.step(member_event::JobWants{id}));
+  }
+
+  // The newest follower is the one that is told.
+  void follow(const std::shared_ptr<Link>& link, JobId wanted) {
+    const auto job = jobs_.find(wanted);
+    if (job == jobs_.end() || !job->second.supervisor) {
+      return refuse(link, {ErrorAction::refuse, fmt::format("job {} has ended, or never was", wanted.value)});
+    }
+    job->second.follower = link;
+    job->second.follows = true;
+    answer(link, acceptance(wanted));
   }
 
   void cancel(Job& job, CancelJob why) {
@@ -296,7 +332,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       return refuse(link, {ErrorAction::refuse, which + "; `kintsugi status` shows what runs"});
     }
     work(job->second);
-    answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
+    answer(link, acceptance(job->first));
   }
 
   template <class Command>
@@ -311,15 +347,15 @@ class ClusterSupervisor final : public caf::event_based_actor {
       return;
     }
     const std::optional<NodeId> node = target.isNode() ? NodeId{target.getNode()} : node_of_rank({target.getRank()});
-    const auto at = node ? node_links_.find(*node) : node_links_.end();
-    if (at == node_links_.end()) {
+    Link* const at = node ? node_links_.find(*node) : nullptr;
+    if (at == nullptr) {
       return refuse(link, {ErrorAction::refuse, fmt::format("there is no {} {}; `kintsugi status` shows what runs",
                                                             target.isNode() ? "node" : "rank",
                                                             target.isNode() ? target.getNode() : target.getRank())});
     }
     parts_.logger.warning("a fault is injected", {{"node", node->value}, {"fault", std::int64_t(in.getFault())}});
-    static_cast<void>(push(at->second, make_frame([&](schemas::Message::Builder m) { m.setInject(in); })));
-    answer(link, [&](schemas::Message::Builder m) { m.initAccepted(); });
+    static_cast<void>(at->send(make_frame([&](schemas::Message::Builder m) { m.setInject(in); })));
+    answer(link, acceptance({}));
   }
 
   // Of the job first, if one has the node; then the node leaves.
@@ -333,13 +369,12 @@ class ClusterSupervisor final : public caf::event_based_actor {
       send(jobs_.at(*member->lease).supervisor, DrainNodeOfJob{node});
     else
       let_go(node);
-    answer(link, [](schemas::Message::Builder m) { m.initAccepted(); });
+    answer(link, acceptance({}));
   }
 
   void let_go(NodeId node) {
-    if (const auto at = node_links_.find(node); at != node_links_.end()) {
-      static_cast<void>(
-          push(at->second, make_frame([](schemas::Message::Builder m) { m.setLeave("it was drained"); })));
+    if (Link* const link = node_links_.find(node)) {
+      static_cast<void>(link->send(make_frame([](schemas::Message::Builder m) { m.setLeave("it was drained"); })));
     }
   }
 
@@ -348,7 +383,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       const auto& ranks = job.view.ranks;
       if (std::none_of(ranks.begin(), ranks.end(), [&](const JobView::Rank& r) { return r.rank == rank; })) continue;
       send(job.supervisor, EvictRankOfJob{rank});
-      return answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(id.value); });
+      return answer(link, acceptance(id));
     }
     refuse(link,
            {ErrorAction::refuse, fmt::format("there is no rank {}; `kintsugi status` shows what runs", rank.value)});
@@ -367,7 +402,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     const auto job = jobs_.find(m.job);
     if (job == jobs_.end() || !job->second.follower || !job->second.follows) return;
     const std::shared_ptr<Link>& link = job->second.follower;
-    const Result<void> sent = push(link, std::move(*m.frame));
+    const Result<void> sent = link->send(std::move(*m.frame));
     // A client that does not keep up loses its link rather than the one frame that may be the end.
     if (!sent) link->close("the client is too slow: " + sent.error().message);
   }
@@ -382,9 +417,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   std::string status() const {
     std::vector<JobView> views;
     for (const auto& [id, job] : jobs_) views.push_back(job.view);
-    std::map<NodeId, std::string> addresses;
-    for (const auto& [node, link] : node_links_) addresses[node] = link->peer().address;
-    return status_json(members_, addresses, views, parts_.epoch, parts_.version);
+    return status_json(members_, node_links_.addresses(), views, epoch(), parts_.version);
   }
 
   void stop(const std::string& why) {
@@ -396,67 +429,31 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   void end() {
     for (const auto& [node, link] : node_links_) {
-      static_cast<void>(push(link, make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
+      static_cast<void>(link->send(make_frame([](schemas::Message::Builder m) { m.setLeave("the cluster ends"); })));
+      write_down(journaled::NodeLeft{node, "the cluster ends"});
     }
     quit();
   }
 
-  SupervisorParts parts_;
+  ClusterParts parts_;
+  caf::actor journal_;
+  Promises promises_;
   std::map<const Link*, std::shared_ptr<Link>> links_;  // all that are up, of nodes and clients
   Membership members_;
-  std::map<NodeId, std::shared_ptr<Link>> node_links_;  // of every member
+  NodeLinks node_links_;                            // of every member
+  std::map<NodeId, journaled::NodeJoined> absent_;  // a former supervisor's, not back yet
   std::map<JobId, Job> jobs_;
-  std::uint32_t next_job_ = 1;  // never reused; 0 means "the only one"
+  std::uint32_t next_job_;  // never reused; 0 means "the only one"
   bool stopping_ = false;
+  std::shared_ptr<Inheritance> found_;  // until it is taken over
 };
 
 }  // namespace
 
-// Declared in the order of need: links go first, then the actors they call.
-struct Cluster::Impl {
-  SteadyClock clock;
-  caf::actor_system_config config = make_system_config();
-  caf::actor_system system{config};
-  Event done;
-  caf::actor supervisor;
-  std::unique_ptr<transport::LinkService> links;
-  transport::ListenAddress address;
-
-  ~Impl() {
-    links.reset();
-    if (supervisor) caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
-    supervisor = nullptr;
-  }
-};
-
-Cluster::Cluster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Cluster::~Cluster() = default;
-
-Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
-  auto impl = std::make_unique<Impl>();
-  auto parts = std::make_shared<SupervisorParts>(
-      SupervisorParts{options.epoch, options.embedded, options.version, options.logger, &impl->clock, impl->done});
-  impl->supervisor = impl->system.spawn<ClusterSupervisor>(parts);
-  impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
-  const caf::actor supervisor = impl->supervisor;
-  const auto on_link = [supervisor](std::shared_ptr<Link> link) {
-    caf::anon_send(supervisor, LinkUp{std::move(link)});
-    return callbacks_to(supervisor);
-  };
-  KINTSUGI_TRY_ASSIGN(impl->address, impl->links->listen({options.address, options.port, std::move(options.identity),
-                                                          Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
-                                                          link_options(), on_link}));
-  return std::unique_ptr<Cluster>(new Cluster(std::move(impl)));
-}
-
-const transport::ListenAddress& Cluster::address() const {
-  return impl_->address;
-}
-void Cluster::stop(const std::string& why) {
-  caf::anon_send(impl_->supervisor, StopCluster{why});
-}
-const Event& Cluster::done() const {
-  return impl_->done;
+Result<caf::actor> spawn_cluster_supervisor(caf::actor_system& system, ClusterParts parts) {
+  KINTSUGI_TRY_ASSIGN(Inheritance found, inherit(parts.journal.get()));
+  return caf::actor(system.spawn<ClusterSupervisor>(std::make_shared<ClusterParts>(std::move(parts)),
+                                                    std::make_shared<Inheritance>(std::move(found))));
 }
 
 }  // namespace kintsugi::actors

@@ -1,46 +1,37 @@
-// The root of the tree (DESIGN 5): owns the listener, the nodes, the clients and one job supervisor per job. Routes
-// frames between them; every link event, pings included, passes through its mailbox.
+// The root of the tree (DESIGN 5): owns the nodes, the clients and one job supervisor per job. Routes frames between them;
+// every link event, pings included, passes through its mailbox.
 #pragma once
 
-#include <cstdint>
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+
 #include <memory>
 #include <string>
 
+#include "base/clock.hpp"
 #include "base/event.hpp"
 #include "base/log.hpp"
-#include "transport/link/link_service.hpp"
+#include "engine/telemetry/journal.hpp"
 
 namespace kintsugi::actors {
 
-struct ClusterOptions {
-  std::string address;     // numeric; empty: every interface
-  std::uint16_t port = 0;  // 0: any free one
-  transport::Identity identity;
-  std::uint32_t epoch = 1;  // a restarted supervisor takes a new one
-  bool embedded = false;    // the cluster lives for one job: it is cancelled when the client that follows it is gone
-  std::string version;      // for reports
+struct ClusterParts {
+  std::shared_ptr<Journal> journal;  // may be none
+  bool embedded = false;
+  std::string version;
   Logger logger;
+  const Clock* clock = nullptr;  // outlives the actor
+  Event done;
 };
 
-// A running cluster supervisor in this process.
-class Cluster {
- public:
-  // Error{tell_user}: the address cannot be listened on.
-  static Result<std::unique_ptr<Cluster>> start(ClusterOptions options);
-  // Whatever still runs is left to its parent-death signal; call stop() and wait for done() first.
-  ~Cluster();
-
-  const transport::ListenAddress& address() const;
-  // Cancels jobs, tells nodes to leave, then signals done(). Within the stop deadline of a job: two seconds at most,
-  // mostly far less. Any thread; once is enough.
-  void stop(const std::string& why);
-  // Also signalled when a client asked for the end of the cluster.
-  const Event& done() const;
-
- private:
-  struct Impl;
-  explicit Cluster(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+struct StopCluster {
+  std::string why;
 };
+
+// Error{tell_user}: a job in the journal is not one of this version.
+Result<caf::actor> spawn_cluster_supervisor(caf::actor_system& system, ClusterParts parts);
 
 }  // namespace kintsugi::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::StopCluster)

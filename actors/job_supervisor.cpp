@@ -9,10 +9,11 @@
 #include <map>
 
 #include "actors/checkpoint_coordinator.hpp"
+#include "actors/job_frames.hpp"
+#include "actors/job_journal.hpp"
 #include "actors/report.hpp"
-#include "engine/control/job_machine.hpp"
+#include "actors/save_folder.hpp"
 #include "engine/control/recovery_codec.hpp"
-#include "engine/plan/cost.hpp"
 #include "engine/plan/plan_codec.hpp"
 
 namespace kintsugi::actors {
@@ -29,50 +30,35 @@ namespace kintsugi::actors {
 
 namespace {
 
-// The one budget that all deadlines of a job derive from: the death of a process is seen at once and its silence within
-// two seconds, so this one is for a step that makes no progress though all live. No machine is slower than 1 GFLOP/s,
-// and a minute is for whatever else it does.
-Duration step_budget(const JobConfig& job) {
-  constexpr double kSlowestFlops = 1e9, kMostSeconds = 24 * 3600;
-  const double seconds_needed = step_flops(ModelLayout(job.model), job.batch) / kSlowestFlops;
-  return seconds(60) + seconds(static_cast<std::int64_t>(std::min(seconds_needed, kMostSeconds)));
-}
-
-JobRequest make_request(const JobParts& parts) {
-  const AdmittedJob& a = parts.admitted;
-  return {parts.job,
-          a.lineage,
-          parts.epoch,
-          a.config,
-          a.submission.ranks,
-          a.submission.nodes,
-          !a.submission.save_directory.empty(),
-          JobDeadlines::from_budget(step_budget(a.config))};
-}
-
 class JobSupervisor final : public caf::event_based_actor {
  public:
   JobSupervisor(caf::actor_config& config, std::shared_ptr<JobParts> parts)
       : caf::event_based_actor(config),
         parts_(std::move(*parts)),
-        machine_(make_request(parts_)),
+        frames_(parts_.job, parts_.admitted),
+        machine_(job_request(parts_.job, parts_.epoch, parts_.admitted)),
+        journal_(machine_, parts_.journal),
         report_(parts_.admitted, parts_.clock->now()),
-        phase_began_(parts_.clock->now()) {}
+        phase_began_(parts_.clock->now()),
+        reported_(parts_.admitted.first) {}
 
   const char* name() const override { return "job supervisor"; }
 
   caf::behavior make_behavior() override {
-    carry_out(machine_.start(parts_.clock->now()));
+    const Instant now = parts_.clock->now();
+    if (parts_.adoption) last_record_ = parts_.adoption->record;
+    carry_out(parts_.adoption ? machine_.adopt(*parts_.adoption, now) : machine_.start(now));
     return {
         [this](const NodeOffered& m) {
           nodes_[m.node] = m;
-          feed(job_event::NodeReady{m.node, m.name, m.slots, m.rack});
+          feed(job_event::NodeReady{m.node, m.name, m.slots, m.rack, m.runs_this_job});
         },
         [this](const NodeGone& m) {
           nodes_.erase(m.node);
           feed(job_event::NodeLost{m.node, m.why});
         },
         [this](const NodeFrame& m) { on_frame(m); },
+        [this](const PromiseKept&) { promises_.kept(); },
         [this](const CancelJob& m) {
           *save_cancelled_ = true;
           feed(job_event::Cancel{m.why, m.exit_code});
@@ -92,10 +78,16 @@ class JobSupervisor final : public caf::event_based_actor {
     if (coordinator_) caf::anon_send(coordinator_, EndSave{});
     coordinator_ = nullptr;
     parts_.cluster = nullptr;
+    parts_.journal = nullptr;
   }
 
  private:
-  void feed(const JobEvent& event) { carry_out(machine_.step(event, parts_.clock->now())); }
+  void feed(const JobEvent& event) {
+    const std::uint64_t dropped = machine_.dropped();
+    JobEffects effects = machine_.step(event, parts_.clock->now());
+    if (machine_.dropped() == dropped) journal_.evidence(event);
+    carry_out(std::move(effects));
+  }
 
   // A frame from a proven node that cannot be read is a bug of that node, not an attack: it ends the job.
   void on_frame(const NodeFrame& m) {
@@ -113,9 +105,15 @@ class JobSupervisor final : public caf::event_based_actor {
         return feed(job_event::RankPrepared{
             {p.getRank()}, read_generation(p.getGeneration()), read_digest(p.getPlanDigest()), {p.getStep()}});
       }
-      case schemas::Message::STEP_DONE:
-        step_seconds_ = m.getStepDone().getSeconds();
-        return feed(job_event::StepFinal{read_record(m.getStepDone().getRecord())});
+      case schemas::Message::STEP_DONE: {
+        const DecisionRecord record = read_record(m.getStepDone().getRecord());
+        hear(record, m.getStepDone().getSeconds());
+        return feed(job_event::StepFinal{record});
+      }
+      case schemas::Message::STEP_HISTORY:
+        for (const auto step : m.getStepHistory().getSteps()) hear(read_record(step.getRecord()), step.getSeconds());
+        return;
+      case schemas::Message::JOB_STATE: return on_job_state(node, m.getJobState());
       case schemas::Message::FINISHED: {
         const RankAccount account = read_account(m.getFinished());
         report_.rank_finished(account);
@@ -145,10 +143,27 @@ class JobSupervisor final : public caf::event_based_actor {
     feed(job_event::RankUp{{in.getRank()}, kernel_variant_});
   }
 
+  // Of a step that is not reported yet; twice is once.
+  void hear(const DecisionRecord& record, double seconds) {
+    if (record.lineage == parts_.admitted.lineage && record.step > reported_) heard_[record.step] = {record, seconds};
+  }
+
+  void on_job_state(NodeId node, schemas::JobState::Reader in) {
+    Result<job_event::NodeRestated> restated =
+        read_job_state(in, node, heard_.empty() ? std::nullopt : std::optional(heard_.rbegin()->second.record));
+    if (!restated) return feed(job_event::NodeLost{node, restated.error().message});
+    for (const auto r : in.getLiving()) {
+      peers_[{r.getRank()}].pid = r.getPid();
+      if (r.getKernelVariant().size() > 0) kernel_variant_ = r.getKernelVariant().cStr();
+    }
+    if (in.getThreads() != 0) threads_[node] = in.getThreads();
+    feed(*restated);
+  }
+
   void on_rank_report(NodeId node, schemas::RankReport::Reader in) {
     RankReport report = read_holding(in.getHolding(), node, true);
     peers_[report.rank].ucx_address.assign(in.getUcxAddress().begin(), in.getUcxAddress().end());
-    for (const auto record : in.getRecords()) missed_.try_emplace({record.getStep()}, read_record(record));
+    for (const auto record : in.getRecords()) heard_.try_emplace({record.getStep()}, Heard{read_record(record), 0});
     feed(job_event::RankReported{read_generation(in.getGeneration()), std::move(report)});
   }
 
@@ -166,11 +181,7 @@ class JobSupervisor final : public caf::event_based_actor {
   void on_save_begun(const Result<std::string>& staging) {
     if (!staging) return feed(job_event::SaveCommitted{staging.error()});
     if (machine_.phase() != JobPhase::saving) return;
-    to_nodes([&](schemas::Message::Builder m) {
-      auto save = m.initSave();
-      save.setJob(parts_.job.value);
-      save.setDirectory(*staging);
-    });
+    to_nodes(frames_.save(*staging));
   }
 
   void on_save_done(const Result<Digest>& outcome) {
@@ -179,7 +190,10 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void carry_out(JobEffects effects) {
-    for (const JobEffect& effect : effects) std::visit([&](const auto& e) { carry_out(e); }, effect);
+    for (const JobEffect& effect : effects) {
+      journal_.decided(effect);
+      std::visit([&](const auto& e) { carry_out(e); }, effect);
+    }
     if (!effects.empty()) send(parts_.cluster, view());
   }
 
@@ -187,27 +201,17 @@ class JobSupervisor final : public caf::event_based_actor {
     parts_.logger.info(e.text, {{"job", parts_.job.value}});
     if (last_note_ == e.text) return;
     last_note_ = e.text;
-    to_follower([&](schemas::Message::Builder m) {
-      auto p = m.initProgress();
-      p.setJob(parts_.job.value);
-      p.setText(e.text);
-      p.setSteps(last_step());
-    });
+    to_follower(frames_.note(e.text));
   }
 
   void carry_out(const job_effect::StartRanks& e) {
     std::map<NodeId, std::vector<RankId>> by_node;
     for (const PlanRank& r : e.ranks) by_node[r.node].push_back(r.rank);
-    for (const auto& [node, ranks] : by_node) {
-      to_node(node, [&](schemas::Message::Builder m) {
-        auto start = m.initStartRanks();
-        start.setJob(parts_.job.value);
-        auto list = start.initRanks(static_cast<unsigned>(ranks.size()));
-        for (unsigned i = 0; i < list.size(); ++i) list.set(i, ranks[i].value);
-        start.setThreads(threads_on(node, static_cast<std::uint32_t>(ranks.size())));
-        start.setUcxOnly(parts_.admitted.submission.ucx_only);
-      });
-    }
+    promise(journal_.generation("ranks are started"), [this, by_node] {
+      for (const auto& [node, ranks] : by_node) {
+        to_node(node, frames_.start_ranks(ranks, threads_on(node, static_cast<std::uint32_t>(ranks.size()))));
+      }
+    });
   }
 
   // Of each rank there; the same for those that come later.
@@ -220,39 +224,17 @@ class JobSupervisor final : public caf::event_based_actor {
   void carry_out(const job_effect::Fence& e) {
     parts_.logger.info("fencing", {{"job", parts_.job.value}, {"generation", to_string(e.generation)}, {"why", e.why}});
     phase_began_ = parts_.clock->now();
-    to_nodes([&](schemas::Message::Builder m) {
-      auto fence = m.initFence();
-      fence.setJob(parts_.job.value);
-      fence.setLineage(parts_.admitted.lineage.value);
-      write_generation(e.generation, fence.initGeneration());
-      fence.setWhy(e.why);
-      fence.setKnownStep(last_record_ ? last_record_->step.value : parts_.admitted.first.value);
-    });
+    promise(journal_.generation(e.why), [this, e] { to_nodes(frames_.fence(e, reported_)); });
   }
 
-  void carry_out(const job_effect::Intend& e) {
-    to_nodes([&](schemas::Message::Builder m) {
-      auto intend = m.initIntend();
-      intend.setJob(parts_.job.value);
-      write_generation(e.generation, intend.initGeneration());
-    });
-  }
-
-  void carry_out(const job_effect::KillRank& e) {
-    to_nodes([&](schemas::Message::Builder m) {
-      auto kill = m.initKillRank();
-      kill.setJob(parts_.job.value);
-      kill.setRank(e.rank.value);
-      kill.setWhy(e.why);
-    });
-  }
+  void carry_out(const job_effect::Intend& e) { to_nodes(frames_.intend(e.generation)); }
+  void carry_out(const job_effect::KillRank& e) { to_nodes(frames_.kill_rank(e)); }
 
   void carry_out(const job_effect::NodeFree& e) { send(parts_.cluster, NodeDrained{e.node}); }
 
   void carry_out(const job_effect::Incident& e) {
     const IncidentReport& i = e.report;
     report_.incident(i);
-    ++incidents_;
     parts_.logger.warning("an incident is over", {{"job", parts_.job.value},
                                                   {"kind", i.kind},
                                                   {"target", i.target},
@@ -262,56 +244,39 @@ class JobSupervisor final : public caf::event_based_actor {
 
   void carry_out(const job_effect::Prepare& e) {
     report_.planned(e.plan, kernel_variant_);
-    const std::string job_file = to_yaml(parts_.admitted.config);
-    to_nodes([&](schemas::Message::Builder m) {
-      auto prepare = m.initPrepare();
-      prepare.setJob(parts_.job.value);
-      prepare.setJobFile(job_file);
-      write_plan(e.plan, prepare.initPlan());
-      auto addresses = prepare.initUcxAddresses(e.plan.rank_count());
-      for (unsigned i = 0; i < addresses.size(); ++i) {
-        const auto& bytes = peers_[e.plan.ranks[i].rank].ucx_address;
-        addresses.set(i, {bytes.data(), bytes.size()});
-      }
-      if (e.transition) write_transition(*e.transition, prepare.initTransition());
-      prepare.setSteps(last_step());
-      prepare.setResumeDirectory(parts_.admitted.submission.resume_directory);
-      prepare.setStepBudgetMs(static_cast<std::uint64_t>(step_budget(parts_.admitted.config).ms()));
-      prepare.setUcxOnly(parts_.admitted.submission.ucx_only);
-    });
+    std::vector<JobFrames::UcxAddress> addresses;
+    for (const PlanRank& r : e.plan.ranks) addresses.push_back(peers_[r.rank].ucx_address);
+    to_nodes(frames_.prepare(e, std::move(addresses)));
   }
 
   void carry_out(const job_effect::Resume& e) {
     lose(trained_ ? "recovery" : "startup");
     trained_ = true;
-    to_nodes([&](schemas::Message::Builder m) {
-      auto resume = m.initResume();
-      resume.setJob(parts_.job.value);
-      write_generation(e.generation, resume.initGeneration());
-    });
+    to_nodes(frames_.resume(e.generation));
   }
 
-  // Of steps that became final while their root's words did not get here, members gave the records when they were fenced.
+  void carry_out(const job_effect::Adopted& e) {
+    report_.planned(e.plan, kernel_variant_);
+    lose("without supervisor");
+    trained_ = true;
+  }
+
+  // Steps whose root's words did not get here in time come in what members say at a fence, or nodes after a restart.
   void carry_out(const job_effect::Report& e) {
-    for (auto at = missed_.begin(); at != missed_.end() && at->first < e.record.step; at = missed_.erase(at)) {
-      if (!last_record_ || at->first > last_record_->step) report_.step_final(at->second, 0);
+    heard_.try_emplace(e.record.step, Heard{e.record, 0});
+    double seconds = 0;
+    for (auto at = heard_.begin(); at != heard_.end() && at->first <= e.record.step; at = heard_.erase(at)) {
+      if (at->first <= reported_) continue;
+      seconds = at->second.seconds;
+      report_.step_final(at->second.record, seconds);
     }
-    report_.step_final(e.record, step_seconds_);
+    reported_ = e.record.step;
     last_record_ = e.record;
     phase_began_ = parts_.clock->now();
+    journal_.record(e.record, e.record.step.value == frames_.last_step(), phase_began_);
     tokens_per_second_ =
-        step_seconds_ > 0 ? static_cast<double>(parts_.admitted.config.batch.tokens_per_step()) / step_seconds_ : 0;
-    to_follower([&](schemas::Message::Builder m) {
-      auto p = m.initProgress();
-      p.setJob(parts_.job.value);
-      p.setStep(e.record.step.value);
-      p.setSteps(last_step());
-      p.setLoss(e.record.loss);
-      p.setGradientNorm(e.record.gradient_norm);
-      p.setLearningRate(e.record.learning_rate);
-      p.setTokensPerSecond(tokens_per_second_);
-      p.setRanks(machine_.plan() ? machine_.plan()->rank_count() : 0);
-    });
+        seconds > 0 ? static_cast<double>(parts_.admitted.config.batch.tokens_per_step()) / seconds : 0;
+    to_follower(frames_.step(e.record, tokens_per_second_, machine_.plan() ? machine_.plan()->rank_count() : 0));
   }
 
   void carry_out(const job_effect::Save&) {
@@ -321,33 +286,17 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void carry_out(const job_effect::CommitSave&) {
-    const JobConfig& job = parts_.admitted.config;
-    const ModelLayout layout(job.model);
-    StateManifest manifest;
-    const Step step = machine_.final_step();
-    manifest.position = {job_identity(job), step, last_record_ ? last_record_->updates : parts_.admitted.updates,
-                         step.value * static_cast<std::uint64_t>(job.batch.sequences)};
-    manifest.lineage = parts_.admitted.lineage;
-    manifest.job_yaml = to_yaml(job);
-    for (const auto& [id, digest] : saved_) {
-      if (id.value < layout.shards().size()) manifest.shards.push_back({layout.shard(id), digest});
-    }
-    if (manifest.shards.size() != layout.shards().size()) {
-      return feed(job_event::SaveCommitted{
-          Error{ErrorAction::end_generation, "not every shard of the model was saved by its primary"}});
-    }
-    manifest.parameters = saved_parameters(layout.parameters());
-    manifest.state_digest = state_digest(manifest);
-    send(coordinator_, CommitSave{std::move(manifest), job});
+    const AdmittedJob& a = parts_.admitted;
+    Result<StateManifest> manifest = complete_manifest(a.config, a.lineage, machine_.final_step(),
+                                                       last_record_ ? last_record_->updates : a.updates, saved_);
+    if (!manifest) return feed(job_event::SaveCommitted{manifest.error()});
+    send(coordinator_, CommitSave{std::move(*manifest), a.config});
   }
 
   void carry_out(const job_effect::Stop& e) {
     phase_began_ = parts_.clock->now();
-    to_nodes([&](schemas::Message::Builder m) {
-      auto stop = m.initStop();
-      stop.setJob(parts_.job.value);
-      stop.setWhy(e.why);
-    });
+    promise(journaled::Ended{parts_.job, static_cast<std::uint8_t>(e.exit_code), e.why},
+            [this, e] { to_nodes(frames_.stop(e.why)); });
   }
 
   void carry_out(const job_effect::ArmDeadline& e) {
@@ -358,15 +307,11 @@ class JobSupervisor final : public caf::event_based_actor {
   void carry_out(const job_effect::Ended& e) {
     lose("stop");
     if (e.exit_code != 0) parts_.logger.warning("the job ended early", {{"job", parts_.job.value}, {"why", e.message}});
-    to_follower([&](schemas::Message::Builder m) {
-      auto ended = m.initEnded();
-      ended.setJob(parts_.job.value);
-      ended.setExitCode(static_cast<std::uint8_t>(e.exit_code));
-      ended.setMessage(e.message);
-      if (report_.has_steps()) ended.setReport(report_.json(parts_.version));
+    promises_.in_turn([this, e] {
+      to_follower(frames_.ended(e, report_.has_steps() ? report_.json(parts_.version) : ""));
+      send(parts_.cluster, JobEnded{parts_.job, e.exit_code, e.message});
+      quit();
     });
-    send(parts_.cluster, JobEnded{parts_.job, e.exit_code, e.message});
-    quit();
   }
 
   void lose(const char* cause) {
@@ -375,16 +320,14 @@ class JobSupervisor final : public caf::event_based_actor {
     phase_began_ = now;
   }
 
-  std::uint64_t last_step() const { return static_cast<std::uint64_t>(parts_.admitted.config.steps); }
-
   JobView view() const {
     JobView v;
     v.job = parts_.job;
     v.name = parts_.admitted.config.name;
     v.phase = to_string(machine_.phase());
-    v.incidents = incidents_;
+    v.incidents = machine_.incidents();
     v.step = machine_.final_step().value;
-    v.steps = last_step();
+    v.steps = frames_.last_step();
     v.loss = last_record_ ? last_record_->loss : 0;
     v.tokens_per_second = tokens_per_second_;
     if (const auto& plan = machine_.plan()) {
@@ -396,6 +339,11 @@ class JobSupervisor final : public caf::event_based_actor {
       }
     }
     return v;
+  }
+
+  // The frames that `then` sends leave once `what` is on the disk.
+  void promise(decltype(JournalEntry::what) what, std::function<void()> then) {
+    promises_.make(parts_.journal, this, std::move(what), std::move(then));
   }
 
   template <class Fill>
@@ -415,20 +363,27 @@ class JobSupervisor final : public caf::event_based_actor {
     std::uint32_t pid = 0;
     std::vector<kj::byte> ucx_address;
   };
+  struct Heard {
+    DecisionRecord record;
+    double seconds = 0;
+  };
 
   JobParts parts_;
+  const JobFrames frames_;
   JobMachine machine_;
+  JobJournal journal_;
+  Promises promises_;
   Report report_;
   Instant phase_began_;
   std::map<NodeId, NodeOffered> nodes_;
   std::map<NodeId, std::uint32_t> threads_;  // of each rank there
   std::map<RankId, Peer> peers_;
   std::map<ShardId, Digest> saved_;
-  std::map<Step, DecisionRecord> missed_;  // reported, not known to the machine yet
+  std::map<Step, Heard> heard_;  // final, as members say, and not in the report yet
+  Step reported_;
   std::string kernel_variant_, last_note_;
   std::optional<DecisionRecord> last_record_;
-  double step_seconds_ = 0, tokens_per_second_ = 0;
-  std::uint64_t incidents_ = 0;
+  double tokens_per_second_ = 0;
   bool trained_ = false;
   caf::actor coordinator_;
   std::shared_ptr<std::atomic<bool>> save_cancelled_ = std::make_shared<std::atomic<bool>>(false);

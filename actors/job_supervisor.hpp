@@ -8,6 +8,7 @@
 #include <caf/allowed_unsafe_message_type.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "actors/job_admission.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "engine/control/job_events.hpp"
 
 namespace kintsugi::actors {
 
@@ -24,7 +26,8 @@ struct NodeOffered {  // its slots are leased to this job
   std::string name;
   std::uint32_t slots = 0;
   std::uint32_t cores = 0;
-  std::string rack;  // label; empty: none
+  std::string rack;            // label; empty: none
+  bool runs_this_job = false;  // since a former supervisor
 };
 struct NodeGone {
   NodeId node;
@@ -84,10 +87,12 @@ struct JobParts {
   JobId job;
   std::uint32_t epoch = 1;  // of the supervisor
   AdmittedJob admitted;
+  std::optional<Adoption> adoption;  // a former supervisor ran it
   std::string version;
   const Clock* clock = nullptr;  // outlives the actor
   Logger logger;
   caf::actor cluster;
+  caf::actor journal;  // the writer
 };
 
 caf::actor spawn_job_supervisor(caf::actor_system& system, JobParts parts);

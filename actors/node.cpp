@@ -13,6 +13,8 @@
 #include <map>
 #include <thread>
 
+#include "actors/allegiance.hpp"
+#include "actors/cluster_frames.hpp"
 #include "actors/injection.hpp"
 #include "actors/node_job.hpp"
 #include "base/tell.hpp"
@@ -31,6 +33,10 @@ struct NodeEnd {  // why the node must end
   NodeExit exit;
 };
 struct NodeGiveUp {};
+struct NodeRedial {};
+struct DialFailed {
+  Error why;
+};
 
 struct NodeParts {
   NodeServices& services;
@@ -45,6 +51,8 @@ struct NodeParts {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeEnd)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeGiveUp)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeRedial)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::DialFailed)
 
 namespace kintsugi::actors {
 
@@ -52,6 +60,10 @@ namespace {
 
 // How long rank processes may take to end before the node leaves without them; they are killed with it.
 constexpr Duration kLeaveGrace = milliseconds(1'500);
+
+// Between attempts to find a lost supervisor, and the longest that one may take.
+constexpr Duration kRedialPause = milliseconds(250);
+constexpr Duration kRedialDeadline = seconds(3);
 
 std::string host_name() {
   char name[256] = {};
@@ -67,22 +79,24 @@ class NodeSupervisor final : public caf::event_based_actor {
   const char* name() const override { return "node_supervisor"; }
 
   caf::behavior make_behavior() override {
+    dial(parts_.options.join_deadline);
     return {
-        [this](const LinkUp& m) {
-          link_ = m.link;
-          say_hello();
+        [this](const LinkUp& m) { on_link(m.link); },
+        [this](const DialFailed& m) { on_dial_failed(m.why); },
+        [this](const NodeRedial&) { dial_again(); },
+        [this](const LinkFrame& m) {
+          if (m.link == link_) on_frame(m.message);
         },
-        [this](const LinkFrame& m) { on_frame(m.message); },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) {
-          link_ = nullptr;
-          end({1, "the supervisor is lost: " + m.why.message});
+          if (m.link == link_) on_link_lost(m.why.message);
         },
-        [this](const UpFrame& m) { to_supervisor(std::move(*m.frame)); },
-        [this](const NodeJobEnded& m) {
-          jobs_.erase(m.job);
-          if (ending_ && jobs_.empty()) leave();
+        // Without a supervisor nobody is told: what still matters is restated to the next one.
+        [this](const UpFrame& m) {
+          if (allegiance_.is_welcome()) to_supervisor(std::move(*m.frame));
         },
+        [this](const OrphanLimit& m) { allegiance_.set_limit(m.job, m.limit); },
+        [this](const NodeJobEnded& m) { on_job_ended(m.job); },
         [this](const NodeEnd& m) { end(m.exit); },
         [this](const NodeGiveUp&) { leave(); },
     };
@@ -94,6 +108,89 @@ class NodeSupervisor final : public caf::event_based_actor {
   }
 
  private:
+  // --- the supervisor -----------------------------------------------------------------------------------------------
+  void dial(Duration deadline) {
+    const NodeProcessOptions& o = parts_.options;
+    const caf::actor self = this;
+    parts_.services.links.dial({o.addresses,
+                                o.token,
+                                {transport::LinkRole::node, parts_.incarnation, host_name()},
+                                deadline,
+                                link_options(),
+                                callbacks_to(self)},
+                               [self](const Result<std::shared_ptr<transport::Link>>& link) {
+                                 if (link)
+                                   caf::anon_send(self, LinkUp{*link});
+                                 else
+                                   caf::anon_send(self, DialFailed{link.error()});
+                               });
+  }
+
+  void on_link(const std::shared_ptr<transport::Link>& link) {
+    link_ = link;
+    if (ending_) return link->close(ending_->why);
+    if (allegiance_.was_given_up_by(link->peer().hello.incarnation)) start_afresh();
+    if (!afresh_) say_hello();
+  }
+
+  void on_dial_failed(const Error& why) {
+    if (ending_) return;
+    if (!allegiance_.has_served()) return end({3, why.message});
+    delayed_send(this, std::chrono::nanoseconds(kRedialPause.ns), NodeRedial{});
+  }
+
+  void dial_again() {
+    if (ending_) return;
+    const Duration left = allegiance_.time_left(clock_.now());
+    if (left <= Duration{}) return end({1, allegiance_.last_words()});
+    dial(std::min(left, kRedialDeadline));
+  }
+
+  void on_link_lost(const std::string& why) {
+    link_ = nullptr;
+    if (ending_) return;
+    if (parts_.options.embedded || !allegiance_.has_served()) return end({1, "the supervisor is lost: " + why});
+    if (allegiance_.lose(why, clock_.now())) {
+      tell("kintsugi join: the supervisor is lost: {}; {}it is dialed again for {} s\n", why,
+           jobs_.empty() ? "" : "training goes on, and ", allegiance_.limit().ns / seconds(1).ns);
+    }
+    delayed_send(this, std::chrono::nanoseconds(kRedialPause.ns), NodeRedial{});
+  }
+
+  void on_welcome(schemas::Welcome::Reader in) {
+    const Supervisor who{in.getClusterId(), in.getEpoch(), link_->peer().hello.incarnation};
+    const bool again = allegiance_.has_served();
+    const Result<void> served = allegiance_.serve(who, {in.getNode()});
+    if (!served) {
+      if (served.error().action == ErrorAction::retry) start_afresh();  // under another number
+      if (served.error().message != refused_) tell("kintsugi join: {}\n", served.error().message);
+      refused_ = served.error().message;
+      return link_->close(served.error().message);
+    }
+    refused_.clear();
+    if (!parts_.options.embedded && again) {
+      tell("the supervisor is back (epoch {}); this is node {}\n", in.getEpoch(), in.getNode());
+    } else if (!parts_.options.embedded) {
+      tell("joined as node {} with {} slots\n", in.getNode(), parts_.options.slots);
+    }
+    for (const auto& [job, actor] : jobs_) send(actor, Restate{});
+  }
+
+  // A supervisor that took this node for lost has replaced its ranks: it comes back empty, as a new member.
+  void start_afresh() {
+    allegiance_.forget_number();
+    afresh_ = !jobs_.empty();
+    stop_jobs("its node was taken for lost");
+  }
+
+  void on_job_ended(JobId job) {
+    jobs_.erase(job);
+    allegiance_.forget_limit(job);
+    if (!jobs_.empty()) return;
+    if (ending_) return leave();
+    if (std::exchange(afresh_, false) && link_) say_hello();
+  }
+
   void say_hello() {
     const NodeProcessOptions& o = parts_.options;
     to_supervisor(make_frame([&](schemas::Message::Builder m) {
@@ -107,6 +204,10 @@ class NodeSupervisor final : public caf::event_based_actor {
       hello.setIncarnation(parts_.incarnation.value);
       hello.setKernelVariant(kernels::cpu::cpu_kernel_variant());
       hello.setVersion(o.version);
+      hello.setFormerNode(allegiance_.number().value);
+      auto jobs = hello.initJobs(static_cast<unsigned>(jobs_.size()));
+      unsigned j = 0;
+      for (const auto& [job, actor] : jobs_) jobs.set(j++, job.value);
       auto labels = hello.initLabels(static_cast<unsigned>(o.labels.size()));
       for (unsigned i = 0; i < labels.size(); ++i) labels.set(i, o.labels[i]);
     }));
@@ -121,11 +222,7 @@ class NodeSupervisor final : public caf::event_based_actor {
     const Result<void> read = guarded([&] {
       const schemas::Message::Reader in = message.get();
       switch (in.which()) {
-        case schemas::Message::WELCOME:
-          if (parts_.options.announce) {
-            tell("joined as node {} with {} slots\n", in.getWelcome().getNode(), parts_.options.slots);
-          }
-          break;
+        case schemas::Message::WELCOME: on_welcome(in.getWelcome()); break;
         case schemas::Message::START_RANKS: {
           const JobId job{in.getStartRanks().getJob()};
           if (ending_) break;
@@ -166,14 +263,14 @@ class NodeSupervisor final : public caf::event_based_actor {
     if (ending_) return;
     ending_ = exit;
     if (jobs_.empty()) return leave();
-    for (const auto& [job, actor] : jobs_) {
-      send(actor, JobFrame{*ControlMessage::parse(make_frame([&](schemas::Message::Builder m) {
-             auto stop = m.initStop();
-             stop.setJob(job.value);
-             stop.setWhy(exit.why);
-           }))});
-    }
+    stop_jobs(exit.why);
     delayed_send(this, std::chrono::nanoseconds(kLeaveGrace.ns), NodeGiveUp{});
+  }
+
+  void stop_jobs(const std::string& why) {
+    for (const auto& [job, actor] : jobs_) {
+      send(actor, JobFrame{*ControlMessage::parse(stop_frame(job, why))});
+    }
   }
 
   void leave() {
@@ -183,7 +280,11 @@ class NodeSupervisor final : public caf::event_based_actor {
 
   const NodeParts parts_;
   std::shared_ptr<transport::Link> link_;
+  Allegiance allegiance_;
+  const BootClock clock_;
+  std::string refused_;  // the last supervisor that was, in words
   std::map<JobId, caf::actor> jobs_;
+  bool afresh_ = false;  // a hello waits for the end of jobs
   std::optional<NodeExit> ending_;
 };
 
@@ -212,6 +313,7 @@ int run_node_process(const NodeProcessOptions& options) {
                                                        done.signal();
                                                      }});
   parts->incarnation = {static_cast<std::uint64_t>(wall_clock_ns()) ^ static_cast<std::uint64_t>(::getpid()) << 32};
+  if (!options.embedded) tell("joining {}\n", fmt::join(options.addresses, ", "));
   const caf::actor node = system.spawn<NodeSupervisor>(parts);
   const FileDescriptor interrupts(::signalfd(-1, &signals, SFD_CLOEXEC));
   std::thread([fd = interrupts.get(), node] {
@@ -221,19 +323,6 @@ int run_node_process(const NodeProcessOptions& options) {
     }
   }).detach();
 
-  if (options.announce) tell("joining {}\n", fmt::join(options.addresses, ", "));
-  links.dial({options.addresses,
-              options.token,
-              {transport::LinkRole::node, parts->incarnation, host_name()},
-              options.join_deadline,
-              link_options(),
-              callbacks_to(node)},
-             [node](const Result<std::shared_ptr<transport::Link>>& link) {
-               if (link)
-                 caf::anon_send(node, LinkUp{*link});
-               else
-                 caf::anon_send(node, NodeEnd{{3, link.error().message}});
-             });
   static_cast<void>(done.wait(kNoDeadline).ok());
   const auto& [code, why] = *exit;
   options.logger.info("the node ends", {{"why", why}, {"exit_code", code}});

@@ -1,4 +1,5 @@
-// A node process, `kintsugi join`: dials the supervisor, offers its slots, and runs the rank processes of jobs.
+// A node process, `kintsugi join`: dials the supervisor, offers its slots, and runs the rank processes of jobs. It outlives
+// a supervisor that is lost: its jobs train on while it dials again (actors/allegiance.hpp).
 #pragma once
 
 #include <string>
@@ -18,13 +19,13 @@ struct NodeProcessOptions {
   std::string interface;            // trusted network interface for tensors between nodes; empty: any
   Duration join_deadline = seconds(30);
   std::string version;
-  bool announce = true;  // say on standard error that it dials and that it joined
+  bool embedded = false;  // ends with its supervisor, and says little
   Logger logger;
 };
 
-// Until the supervisor lets the node go, the link to it is lost, or SIGINT or SIGTERM. Prints what a person must know
-// on standard error. Returns the exit code: 0 let go, 1 the supervisor was lost, 3 could not join, 130 interrupted. No
-// rank process outlives it.
+// Until a supervisor lets the node go, none was to be found for the orphan limit, or SIGINT or SIGTERM. Prints what a person
+// must know on standard error. Returns the exit code: 0 let go, 1 the supervisor was lost, 3 could not join, 130
+// interrupted. No rank process outlives it.
 int run_node_process(const NodeProcessOptions& options);
 
 }  // namespace kintsugi::actors

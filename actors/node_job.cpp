@@ -11,6 +11,7 @@
 #include "actors/injection.hpp"
 #include "actors/job_memory.hpp"
 #include "actors/segment_sender.hpp"
+#include "actors/spoken.hpp"
 #include "engine/control/recovery_codec.hpp"
 #include "engine/pipeline/program.hpp"
 #include "engine/plan/plan_codec.hpp"
@@ -40,6 +41,7 @@ class NodeJob final : public caf::event_based_actor {
         [this](const JobFrame& m) { on_job_frame(m.message); },
         [this](const FromRank& m) { on_rank_frame(m); },
         [this](const RankGone& m) { on_gone(m); },
+        [this](const Restate&) { restate(); },
     };
   }
 
@@ -67,9 +69,12 @@ class NodeJob final : public caf::event_based_actor {
     const schemas::Message::Reader in = message.get();
     switch (message.which()) {
       case schemas::Message::START_RANKS: start_ranks(in.getStartRanks()); return {};
-      case schemas::Message::FENCE: fence(in.getFence()); break;
+      case schemas::Message::FENCE:
+        if (read_generation(in.getFence().getGeneration()) <= generation_) return {};  // of a lower epoch, or overtaken
+        fence(in.getFence());
+        break;
       case schemas::Message::PREPARE: KINTSUGI_TRY(make_rings(in.getPrepare())); break;
-      case schemas::Message::RESUME: free_memory(read_generation(in.getResume().getGeneration())); break;
+      case schemas::Message::RESUME: resume(read_generation(in.getResume().getGeneration())); break;
       case schemas::Message::KILL_RANK: kill(in.getKillRank()); return {};
       case schemas::Message::INJECT: return inject(in.getInject());
       case schemas::Message::STOP: stop(in.getStop().getWhy().cStr()); return {};
@@ -81,6 +86,7 @@ class NodeJob final : public caf::event_based_actor {
 
   void start_ranks(schemas::StartRanks::Reader in) {
     if (stopping_) return;
+    threads_ = in.getThreads();
     for (const std::uint32_t r : in.getRanks()) {
       const RankStart start{job_, {r}, fresh_incarnation(), in.getThreads(), in.getUcxOnly()};
       ranks_[{r}].supervisor = spawn_rank_supervisor(system(), services_, start, this);
@@ -110,6 +116,8 @@ class NodeJob final : public caf::event_based_actor {
   void fence(schemas::Fence::Reader in) {
     generation_ = read_generation(in.getGeneration());
     plan_.reset();
+    in_force_ = false;
+    spoken_.fenced();
     ring_ = {};
     for (auto& [rank, local] : ranks_) {
       local.need.reset();
@@ -138,6 +146,7 @@ class NodeJob final : public caf::event_based_actor {
     KINTSUGI_TRY_ASSIGN(const JobConfig job, parse_job(in.getJobFile().cStr(), "the job as sent by the supervisor"));
     KINTSUGI_TRY_ASSIGN(Plan plan, read_plan(in.getPlan()));
     if (plan.generation != generation_) return {};  // overtaken by a fence
+    send(owner_, OrphanLimit{job_, seconds(job.resilience.orphan_limit)});
     const ModelLayout layout(job.model);
     plan_ = std::move(plan);
     std::vector<KeptSum> sums;
@@ -152,8 +161,37 @@ class NodeJob final : public caf::event_based_actor {
   }
 
   // Every member holds what the plan says: what no plan asks for any more may go.
-  void free_memory(Generation generation) {
-    if (plan_ && generation == generation_) memory_.keep_only(*plan_);
+  void resume(Generation generation) {
+    if (!plan_ || generation != generation_) return;
+    in_force_ = true;
+    memory_.keep_only(*plan_);
+  }
+
+  // In this order: a supervisor that knows the state decides, and then it must know the steps.
+  void restate() {
+    const auto up = [this](transport::Frame frame) {
+      send(owner_, UpFrame{std::make_shared<transport::Frame>(std::move(frame))});
+    };
+    spoken_.send_steps(job_, up);
+    const std::vector<RankReport> left_behind = memory_.left_behind([&](RankId rank) { return ranks_.contains(rank); });
+    up(make_frame([&](schemas::Message::Builder m) {
+      auto state = m.initJobState();
+      state.setJob(job_.value);
+      write_generation(generation_, state.initGeneration());
+      if (in_force_) write_plan(*plan_, state.initPlan());
+      auto living = state.initLiving(static_cast<unsigned>(ranks_.size()));
+      unsigned i = 0;
+      for (const auto& [rank, local] : ranks_) {
+        living[i].setRank(rank.value);
+        living[i].setPid(spoken_.pid(rank));
+        living[i].setKernelVariant(spoken_.kernel_variant(rank));
+        ++i;
+      }
+      auto gone = state.initGone(static_cast<unsigned>(left_behind.size()));
+      for (i = 0; i < gone.size(); ++i) gone.set(i, left_behind[i].rank.value);
+      state.setThreads(threads_);
+    }));
+    spoken_.send_ends(up);
   }
 
   void to_rank(Local& local, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
@@ -168,6 +206,7 @@ class NodeJob final : public caf::event_based_actor {
 
   void on_rank_frame(const FromRank& m) {
     if (m.message.which() != schemas::Message::NEED_SEGMENTS) {
+      static_cast<void>(guarded([&] { spoken_.keep(m.rank, m.message); }));
       send(owner_, UpFrame{std::make_shared<transport::Frame>(m.message.copy_frame())});
       return;
     }
@@ -225,6 +264,7 @@ class NodeJob final : public caf::event_based_actor {
 
   void on_gone(const RankGone& m) {
     ranks_.erase(m.rank);
+    spoken_.forget(m.rank);
     tell_supervisor([&](schemas::Message::Builder out) {
       auto down = out.initRankDown();
       down.setJob(job_.value);
@@ -248,7 +288,10 @@ class NodeJob final : public caf::event_based_actor {
   caf::actor owner_;
   Generation generation_;     // of the newest fence
   std::optional<Plan> plan_;  // of that generation, once it is here
+  bool in_force_ = false;     // that plan was resumed
   FileDescriptor ring_;       // likewise
+  Spoken spoken_;
+  std::uint32_t threads_ = 0;  // of each rank
   JobMemory memory_;
   std::map<RankId, Local> ranks_;  // whose processes are not known to be gone
   bool stopping_ = false;

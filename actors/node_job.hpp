@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/rank_supervisor.hpp"
+#include "base/clock.hpp"
 
 namespace kintsugi::actors {
 
@@ -10,9 +11,14 @@ namespace kintsugi::actors {
 struct JobFrame {  // whatever the supervisor says to this job
   ControlMessage message;
 };
+struct Restate {};  // a new supervisor listens: say all that it must know, then go on as before
 // --- to its owner: frames for the supervisor, then the end ----------------------------------------------------------
 struct UpFrame {
   std::shared_ptr<transport::Frame> frame;
+};
+struct OrphanLimit {  // of the job, once it is known
+  JobId job;
+  Duration limit;
 };
 struct NodeJobEnded {  // told to stop, and every rank process is reaped
   JobId job;
@@ -23,5 +29,7 @@ caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, Job
 }  // namespace kintsugi::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JobFrame)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Restate)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::UpFrame)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::OrphanLimit)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeJobEnded)

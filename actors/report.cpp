@@ -119,7 +119,9 @@ void Report::planned(Plan plan, std::string kernel_variant) {
 
 void Report::step_final(const DecisionRecord& record, double seconds) {
   // The vote of a step carries the digest of the state before it.
-  if (!steps_.empty()) steps_.back().digest = record.previous_digest;
+  if (!steps_.empty() && steps_.back().step.value + 1 == record.step.value) {
+    steps_.back().digest = record.previous_digest;
+  }
   steps_.push_back({record.step, record.loss, record.gradient_norm, record.learning_rate,
                     record.outcome == Outcome::commit, std::nullopt, record.generation, plan_ ? plan_->rank_count() : 0,
                     seconds});

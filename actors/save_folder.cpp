@@ -91,6 +91,24 @@ void SaveFolder::abandon() {
   hold_.reset();
 }
 
+Result<StateManifest> complete_manifest(const JobConfig& job, Lineage lineage, Step step, std::uint64_t updates,
+                                        const std::map<ShardId, Digest>& saved) {
+  const ModelLayout layout(job.model);
+  StateManifest manifest;
+  manifest.position = {job_identity(job), step, updates, step.value * static_cast<std::uint64_t>(job.batch.sequences)};
+  manifest.lineage = lineage;
+  manifest.job_yaml = to_yaml(job);
+  for (const auto& [id, digest] : saved) {
+    if (id.value < layout.shards().size()) manifest.shards.push_back({layout.shard(id), digest});
+  }
+  if (manifest.shards.size() != layout.shards().size()) {
+    return Error{ErrorAction::end_generation, "not every shard of the model was saved by its primary"};
+  }
+  manifest.parameters = saved_parameters(layout.parameters());
+  manifest.state_digest = state_digest(manifest);
+  return manifest;
+}
+
 Result<void> export_model(const std::string& directory, const StateManifest& manifest, const JobConfig& job,
                           const std::atomic<bool>& cancelled) {
   const ModelLayout layout(job.model);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <string>
 
 #include "engine/model/job_config.hpp"
@@ -34,6 +35,10 @@ class SaveFolder {
   FileDescriptor hold_;    // of the staging folder, against other runs
   std::string made_from_;  // the outermost parent that did not exist before
 };
+
+// Of the state after `step`, with every shard. Error{end_generation}: `saved` lacks one.
+Result<StateManifest> complete_manifest(const JobConfig& job, Lineage lineage, Step step, std::uint64_t updates,
+                                        const std::map<ShardId, Digest>& saved);
 
 // config.json and model.safetensors in `directory`, which holds all of the manifest's shards.
 Result<void> export_model(const std::string& directory, const StateManifest& manifest, const JobConfig& job,

@@ -15,6 +15,9 @@ std::int64_t read_ns(clockid_t id) {
 Instant SteadyClock::now() const {
   return {read_ns(CLOCK_MONOTONIC)};
 }
+Instant BootClock::now() const {
+  return {read_ns(CLOCK_BOOTTIME)};
+}
 std::int64_t wall_clock_ns() {
   return read_ns(CLOCK_REALTIME);
 }

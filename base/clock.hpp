@@ -60,6 +60,12 @@ class SteadyClock final : public Clock {
   Instant now() const override;
 };
 
+// CLOCK_BOOTTIME: goes on while the machine sleeps.
+class BootClock final : public Clock {
+ public:
+  Instant now() const override;
+};
+
 class ManualClock final : public Clock {
  public:
   Instant now() const override { return now_; }

@@ -4,7 +4,13 @@
 
 namespace kintsugi::cli {
 
-Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger) : links_(logger) {
+Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger)
+    : inbox_(inbox), cluster_(cluster), links_(logger) {
+  dial();
+}
+
+void Client::dial() {
+  Inbox& inbox = inbox_;
   transport::LinkCallbacks callbacks;
   callbacks.on_frame = [&inbox](transport::Link& link, transport::Frame frame, std::vector<FileDescriptor>) {
     Result<actors::ControlMessage> message = actors::ControlMessage::parse(std::move(frame));
@@ -19,7 +25,7 @@ Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger
                                "client " + std::to_string(::getpid())};
   // The pings' deadline is how soon a lost supervisor is noticed.
   links_.dial(
-      {cluster.addresses, cluster.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
+      {cluster_.addresses, cluster_.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
       [&inbox](Result<std::shared_ptr<transport::Link>> link) {
         if (link)
           inbox.push(Connected{std::move(*link)});

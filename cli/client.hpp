@@ -15,8 +15,12 @@ class Client {
  public:
   // Dials at once and returns; Connected or Disconnected follows in the inbox, which must outlive the client.
   Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger);
+  // The same again, after Disconnected.
+  void dial();
 
  private:
+  Inbox& inbox_;
+  const transport::ClusterFile cluster_;
   transport::LinkService links_;
 };
 

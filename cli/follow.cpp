@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace kintsugi::cli {
 
@@ -16,6 +18,7 @@ constexpr Duration kCancelGrace = milliseconds(1'500);
 constexpr Duration kSameInterrupt = milliseconds(300);
 // A child's death is news for the supervisor, too, which names it better: its word is waited for this long.
 constexpr Duration kChildGrace = milliseconds(1'500);
+constexpr Duration kRedialPause = milliseconds(250);
 
 class JobFollower {
  public:
@@ -23,10 +26,12 @@ class JobFollower {
 
   JobEnd run() {
     while (!end_) {
-      std::optional<InboxItem> item = inbox_.next(deadline_);
+      std::optional<InboxItem> item = inbox_.next(std::min(deadline_, redial_at_));
       if (item && request_.on_item) request_.on_item(*item);
       if (item)
         std::visit([this](auto& i) { on(i); }, *item);
+      else if (redial_at_ < deadline_)
+        redial();
       else
         end_ = *at_deadline_;
     }
@@ -37,16 +42,40 @@ class JobFollower {
  private:
   void on(Connected& up) {
     link_ = std::move(up.link);
-    if (const Result<void> sent = link_->send(submit_frame(request_.submission)); !sent) {
+    transport::Frame first = accepted_
+                                 ? actors::make_frame([&](schemas::Message::Builder m) { m.initFollow().setJob(job_); })
+                                 : submit_frame(request_.submission);
+    if (const Result<void> sent = link_->send(std::move(first)); !sent && !accepted_) {
       end_ = JobEnd{kRefused, sent.error().message};
     }
   }
 
   void on(Disconnected& down) {
-    if (at_deadline_)
+    link_ = nullptr;
+    if (at_deadline_) {
       end_ = *at_deadline_;
-    else
+    } else if (!accepted_ || !request_.dial_again) {
       end_ = JobEnd{kRefused, (accepted_ ? "the supervisor is gone, and the job with it: " : "") + down.why.message};
+    } else {
+      be_patient(down.why.message);
+    }
+  }
+
+  void be_patient(const std::string& why) {
+    const Instant now = SteadyClock().now();
+    if (!lost_at_) {
+      lost_at_ = now;
+      view_.finish();
+      tell("the supervisor is lost: {}; the job goes on without it for {} s, and it is dialed again\n", why,
+           request_.patience.ns / seconds(1).ns);
+    }
+    redial_at_ = now + kRedialPause;
+    if (now - *lost_at_ >= request_.patience) end_ = JobEnd{kRefused, "the supervisor did not come back: " + why};
+  }
+
+  void redial() {
+    redial_at_ = kNoDeadline;
+    request_.dial_again();
   }
 
   void on(ClusterEnded&) { end_ = JobEnd{kFailed, "the supervisor ended"}; }
@@ -67,6 +96,13 @@ class JobFollower {
     interrupted_at_ = now;
     view_.finish();
     tell("interrupted: ending the job\n");
+    if (lost_at_) {
+      end_ =
+          JobEnd{kInterrupted, fmt::format("there is no supervisor to end job {}; once there is, `kintsugi cancel {}` "
+                                           "does",
+                                           job_, job_)};
+      return;
+    }
     if (!link_ || !accepted_ || !request_.submission.follow) {
       end_ = JobEnd{kInterrupted, ""};
       return;
@@ -84,7 +120,8 @@ class JobFollower {
   void on_message(schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::ACCEPTED:
-        if (accepted_) return;  // of the cancellation
+        if (std::exchange(lost_at_, std::nullopt)) tell("the supervisor is back\n");
+        if (accepted_) return;  // of the cancellation, or followed again
         accepted_ = true;
         job_ = m.getAccepted().getJob();
         if (!request_.submission.follow) {
@@ -143,6 +180,8 @@ class JobFollower {
   std::uint32_t job_ = 0;
   bool accepted_ = false, interrupted_ = false;
   Instant interrupted_at_, deadline_ = kNoDeadline;
+  Instant redial_at_ = kNoDeadline;
+  std::optional<Instant> lost_at_;     // the supervisor, and it is not back
   std::optional<JobEnd> at_deadline_;  // what it is when the deadline passes
   std::optional<JobEnd> end_;
 };

@@ -15,6 +15,9 @@ struct FollowRequest {
   std::string report_file;                        // empty: none
   bool ends_with_children = false;                // `run`: the end of a child is the end of the job
   std::function<void(const InboxItem&)> on_item;  // sees every item first; may be empty
+  // A lost supervisor may come back: dials it again, for so long. Empty: the job ends with it.
+  std::function<void()> dial_again = {};
+  Duration patience = {};
 };
 
 struct JobEnd {

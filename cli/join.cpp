@@ -43,7 +43,7 @@ int join(const JoinOptions& o) {
   node.labels = o.labels;
   node.interface = o.interface;
   node.version = kintsugi_version();
-  node.announce = o.parent == 0;
+  node.embedded = o.parent != 0;
   node.logger = o.log.make("node", LogLevel::warning);
   return actors::run_node_process(node);
 }

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <set>
 
-#include "actors/cluster_supervisor.hpp"
+#include "actors/cluster.hpp"
 #include "cli/follow.hpp"
 
 namespace kintsugi::cli {

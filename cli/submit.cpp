@@ -20,8 +20,13 @@ int submit(const SubmitOptions& o) {
   job->submission.nodes = o.nodes;
   job->submission.follow = !o.detach;
   Inbox inbox;
-  const Client client(inbox, *cluster, o.log.make("submit"));
-  const JobEnd end = follow_job(inbox, {job->submission, o.job.report, false, {}});
+  Client client(inbox, *cluster, o.log.make("submit"));
+  const JobEnd end = follow_job(inbox, {job->submission,
+                                        o.job.report,
+                                        false,
+                                        {},
+                                        [&client] { client.dial(); },
+                                        seconds(job->config.resilience.orphan_limit)});
   if (!end.message.empty()) std::fprintf(stderr, "kintsugi: %s\n", end.message.c_str());
   return end.exit_code;
 }
@@ -39,7 +44,8 @@ void add_submit(CLI::App& app, Action& action) {
   command->add_flag("--detach", o->detach, "return once the job is accepted; Ctrl-C then cannot end it");
   o->log.add_to(*command);
   command->footer(
-      "While it follows, Ctrl-C cancels the job. A client that is killed leaves it running.\n\n"
+      "While it follows, Ctrl-C cancels the job. A client that is killed leaves it running. One whose supervisor\n"
+      "is lost waits for it to be started again.\n\n"
       "Example:\n  kintsugi submit job.yaml --ranks 4 --save model --report report.json");
   command->callback([&action, o] { action = [o] { return submit(*o); }; });
 }

@@ -2,8 +2,9 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <csignal>
 
-#include "actors/cluster_supervisor.hpp"
+#include "actors/cluster.hpp"
 #include "base/tell.hpp"
 #include "cli/command.hpp"
 #include "cli/inbox.hpp"
@@ -49,7 +50,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-Result<Journal> open_journal(const std::string& directory) {
+Result<std::shared_ptr<Journal>> open_journal(const std::string& directory) {
   JournalStart start{.wall_ns = wall_clock_ns(),
                      .host = host_name(),
                      .pid = static_cast<std::uint32_t>(::getpid()),
@@ -61,7 +62,17 @@ Result<Journal> open_journal(const std::string& directory) {
     tell("kintsugi: {}/journal: dropped a torn tail of {} bytes, which nobody was promised\n", directory,
          journal->dropped_bytes());
   }
-  return journal;
+  if (!journal) return journal.error();
+  return std::make_shared<Journal>(std::move(*journal));
+}
+
+// Where port 0 was asked for, a cluster that has members keeps the port at which they look for it.
+std::uint16_t former_port(const Journal& journal) {
+  if (journal.found().nodes.empty() && journal.found().jobs.empty()) return 0;
+  const Result<transport::ClusterFile> former = transport::read_cluster_file(journal.directory());
+  if (!former) return 0;
+  const Result<transport::ListenAddress> address = parse_listen(former->addresses.front());
+  return address ? address->port : 0;
 }
 
 int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
@@ -76,25 +87,27 @@ int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
     deadline = SteadyClock().now() + kEndGrace;
     cluster.stop("the supervisor was interrupted");
   }
-  return code;
+  const Result<void> outcome = cluster.done().wait(SteadyClock().now());
+  return outcome ? code : fail(outcome.error());
 }
 
 int supervise(const SuperviseOptions& o) {
   Inbox inbox;
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is the journal's error, which is told
   const Result<transport::ListenAddress> listen = parse_listen(o.listen);
   if (!listen) return fail(listen.error());
-  const Result<Journal> journal = open_journal(absolute_path(o.state));
+  const Result<std::shared_ptr<Journal>> journal = open_journal(absolute_path(o.state));
   if (!journal) return fail(journal.error());
-  const std::string& state = journal->directory();
+  const std::string& state = (*journal)->directory();
   Result<transport::Identity> identity = transport::load_or_make_identity(state);
   if (!identity) return fail(identity.error());
   const transport::JoinToken token = identity->token;
 
   actors::ClusterOptions options;
   options.address = listen->address;
-  options.port = listen->port;
+  options.port = listen->port != 0 ? listen->port : former_port(**journal);
   options.identity = std::move(*identity);
-  options.epoch = journal->epoch();
+  options.journal = *journal;
   options.version = kintsugi_version();
   options.logger = o.log.make("supervisor", LogLevel::warning);
   auto cluster = actors::Cluster::start(std::move(options));
@@ -109,9 +122,13 @@ int supervise(const SuperviseOptions& o) {
   if (is_wildcard(listen->address)) reached.address = host_name();
   std::printf("The supervisor listens on %s. A machine joins with:\n\n  kintsugi join %s --token %s\n\n",
               (*cluster)->address().text().c_str(), reached.text().c_str(), transport::to_text(token).c_str());
+  for (const auto& [id, job] : (*journal)->found().jobs) {
+    std::printf("Job %u goes on: its nodes are waited for.\n", id.value);
+  }
   std::fflush(stdout);
   const int code = wait_for_end(inbox, **cluster);
-  ::unlink((state + "/cluster.json").c_str());
+  // After a failure its nodes and clients look for the next supervisor, there.
+  if (code == kDone || code == kInterrupted) ::unlink((state + "/cluster.json").c_str());
   return code;
 }
 
@@ -128,7 +145,8 @@ void add_supervise(CLI::App& app, Action& action) {
   o->log.add_to(*command);
   command->footer(
       "By default only this machine can reach it; with --listen 0.0.0.0:7700 others can, if they know the token.\n"
-      "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n\n"
+      "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n"
+      "Nodes and jobs outlive a supervisor that is killed: start it again with the same --state, and it finds them.\n\n"
       "Example:\n  kintsugi supervise --listen 0.0.0.0:7700 --state ~/cluster");
   command->callback([&action, o] { action = [o] { return supervise(*o); }; });
 }

@@ -74,6 +74,11 @@ struct Message {
     evict @33 :UInt32;               # client -> supervisor: a rank, likewise
     pauseJob @34 :UInt32;            # client -> supervisor; job 0: the only one
     resumeJob @35 :UInt32;           # likewise
+
+    # after the loss of a supervisor
+    follow @36 :JobRef;              # client -> supervisor, answered as a submit is
+    stepHistory @37 :StepHistory;    # node -> supervisor: before its jobState, in pieces
+    jobState @38 :JobState;          # node -> supervisor
   }
 }
 
@@ -92,11 +97,35 @@ struct NodeHello {
   kernelVariant @6 :Text;
   labels @7 :List(Text);             # "rack=r1"
   version @8 :Text;
+  formerNode @9 :UInt32;             # its number under a supervisor that was lost; 0: none
+  jobs @10 :List(UInt32);            # that it has run since
 }
 
 struct Welcome {
   node @0 :UInt32;                   # given by the supervisor, never reused
   epoch @1 :UInt32;
+  clusterId @2 :UInt64;              # of its journal; 0: it keeps none
+}
+
+# What a job is on a node that has outlived its supervisor.
+struct JobState {
+  job @0 :UInt32;
+  generation @1 :Record.Generation;  # of the newest fence that it answered
+  plan @2 :PlanSchema.Plan;          # of that generation, if it was resumed; else null
+  living @3 :List(LivingRank);
+  gone @4 :List(UInt32);             # ranks that left memory there
+  threads @5 :UInt32;                # of each rank
+}
+
+struct LivingRank {
+  rank @0 :UInt32;
+  pid @1 :UInt32;
+  kernelVariant @2 :Text;            # empty: no hello yet
+}
+
+struct StepHistory {
+  job @0 :UInt32;
+  steps @1 :List(StepDone);          # that became final, as far as this node was told, ascending
 }
 
 struct StartRanks {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -22,6 +23,7 @@ struct JobDeadlines {
   Duration step;       // one step, decision to decision
   Duration saving;
   Duration stopping;  // until every rank process is reaped
+  Duration adopting;  // from the first node that has found a restarted supervisor to the last
   static JobDeadlines from_budget(Duration step_budget);
   bool operator==(const JobDeadlines&) const = default;
 };
@@ -54,12 +56,35 @@ struct IncidentReport {
   bool operator==(const IncidentReport&) const = default;
 };
 
+// What a restarted supervisor knows of a job from its journal.
+struct Adoption {
+  Generation promised;          // the newest that a member may have answered
+  std::uint32_t next_rank = 0;  // no rank ever had this number or a higher one
+  std::uint32_t incidents = 0;  // so far
+  Step first;                   // of the state that the job began with
+  std::optional<DecisionRecord> record;
+  std::map<NodeId, std::string> nodes;  // of the cluster, that may come back
+};
+
 namespace job_event {
 struct NodeReady {
   NodeId node;
   std::string name;
   std::uint32_t slots = 0;
-  std::string rack = {};  // label of a wider failure domain; empty: none
+  std::string rack = {};       // label of a wider failure domain; empty: none
+  bool runs_this_job = false;  // for a former supervisor: it says what (NodeRestated)
+};
+struct NodeRestated {  // what the job is on a node that has outlived its supervisor
+  struct Rank {
+    RankId rank;
+    std::string kernel_variant;  // empty: no hello yet
+  };
+  NodeId node;
+  Generation generation;         // of the newest fence that it answered
+  std::optional<Plan> in_force;  // of that generation, if it was resumed
+  std::vector<Rank> living;
+  std::vector<RankId> gone;              // whose memory is there
+  std::optional<DecisionRecord> record;  // the newest that passed through it
 };
 struct NodeLost {
   NodeId node;
@@ -127,11 +152,12 @@ struct DeadlinePassed {
 };
 }  // namespace job_event
 
-using JobEvent = std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankReported,
-                              job_event::NodeReported, job_event::DrainNode, job_event::EvictRank, job_event::PauseJob,
-                              job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
-                              job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
-                              job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
+using JobEvent =
+    std::variant<job_event::NodeReady, job_event::NodeRestated, job_event::NodeLost, job_event::RankUp,
+                 job_event::RankReported, job_event::NodeReported, job_event::DrainNode, job_event::EvictRank,
+                 job_event::PauseJob, job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
+                 job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted, job_event::RankDown,
+                 job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
 
 namespace job_effect {
 struct Note {  // a phase, for people
@@ -148,6 +174,7 @@ struct Prepare {
   Plan plan;
   // Empty: make state anew, at step 0 or from the save that the job resumes from.
   std::optional<Transition> transition;
+  std::uint64_t bytes_moved = 0;  // of state, by transfer
 };
 // Every member says in its votes that it is ready for `generation`; the vote that all agree in is the last.
 struct Intend {
@@ -163,6 +190,9 @@ struct NodeFree {  // drained: nothing of the job is on it
 struct Resume {
   Generation generation;
 };
+struct Adopted {  // training goes on as it did under the former supervisor
+  Plan plan;
+};
 struct Report {  // a step became final
   DecisionRecord record;
 };
@@ -171,7 +201,8 @@ struct Incident {  // a generation change is over: its first step is final, or t
 };
 struct Save {};
 struct CommitSave {};  // every rank has saved: publish
-struct Stop {
+struct Stop {          // how it ends is decided; ranks may go
+  int exit_code = 0;
   std::string why;
 };
 struct ArmDeadline {
@@ -186,8 +217,8 @@ struct Ended {
 
 using JobEffect = std::variant<job_effect::Note, job_effect::StartRanks, job_effect::Fence, job_effect::Prepare,
                                job_effect::Intend, job_effect::KillRank, job_effect::NodeFree, job_effect::Resume,
-                               job_effect::Report, job_effect::Incident, job_effect::Save, job_effect::CommitSave,
-                               job_effect::Stop, job_effect::ArmDeadline, job_effect::Ended>;
+                               job_effect::Adopted, job_effect::Report, job_effect::Incident, job_effect::Save,
+                               job_effect::CommitSave, job_effect::Stop, job_effect::ArmDeadline, job_effect::Ended>;
 using JobEffects = std::vector<JobEffect>;
 
 }  // namespace kintsugi

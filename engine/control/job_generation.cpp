@@ -49,7 +49,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   members_ = ranks_.in(RankPhase::up);
   release_idle();
   if (members_.empty()) return start_over(why);
-  ++generation_.counter;
+  generation_ = next_generation();
   if (incident_) incident_->generation = generation_;
   answers_ = FenceAnswers(members_, ranks_.nodes_with_ranks());
   emit(effect::Fence{generation_, why});
@@ -59,11 +59,11 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
 // Nobody lives: new ranks, where memory may be left first.
 void JobMachine::start_over(const std::string& why) {
   launch(gap(), ranks_.nodes_with_ranks());
-  const bool hope = ranks_.count(RankPhase::starting) + ranks_.count(RankPhase::gone) > 0;
+  const bool hope = !absent_.empty() || ranks_.count(RankPhase::starting) + ranks_.count(RankPhase::gone) > 0;
   if (!hope && established_ && ranks_.nodes_with_ranks().empty()) return stop_lost(every_shard());
   if (!hope) return stop(1, why + "; no rank is left and no slot to start one in");
   emit(effect::Note{"no rank is left: starting new ones"});
-  enter(JobPhase::starting, request_.deadlines.starting);
+  enter(JobPhase::starting, patience());
 }
 
 void JobMachine::on(const RankReported& e) {
@@ -97,7 +97,7 @@ void JobMachine::consider_reports() {
     for (const std::string& text : cut.disagreements) emit(effect::Note{text});
     if (cut.step < step_) cut.lost = every_shard();
     // What the first step starts from is a function of the job: it can be made again, where later state cannot.
-    const bool is_first_state = !known_ && !cut.record && ranks_.count(RankPhase::gone) == 0;
+    const bool is_first_state = !known_ && !cut.record && absent_.empty() && ranks_.count(RankPhase::gone) == 0;
     if (!cut.lost.empty() && !is_first_state) return give_up_unless_more_may_come(cut.lost);
     established_ = cut.lost.empty();
     if (!established_) emit(effect::Note{"no step is final yet: state is made anew"});
@@ -140,29 +140,32 @@ void JobMachine::start_where_state_is(const std::set<NodeId>& nodes) {
 }
 
 void JobMachine::prepare(Plan plan, std::optional<Transition> transition) {
-  if (transition && incident_) {
-    incident_->bytes_moved = 0;
+  std::uint64_t bytes_moved = 0;
+  if (transition) {
     for (const ShardMove& move : transition->moves) {
       const auto elements = static_cast<std::uint64_t>(layout_->shard(move.shard).count);
-      if (!move.take_over) incident_->bytes_moved += elements * kStateBytesPerElement;
+      if (!move.take_over) bytes_moved += elements * kStateBytesPerElement;
     }
   }
+  if (incident_) incident_->bytes_moved = bytes_moved;
   patience_is_out_ = false;
   plan_ = std::move(plan);
   transition_ = std::move(transition);
   emit(effect::Note{"preparing: " + plan_->reason});
-  emit(effect::Prepare{*plan_, transition_});
+  emit(effect::Prepare{*plan_, transition_, bytes_moved});
   enter(JobPhase::preparing, request_.deadlines.preparing);
 }
 
 // What a process holds whose end was not seen is reported by nobody.
 void JobMachine::give_up_unless_more_may_come(const std::vector<ShardId>& lost) {
+  if (ranks_.in(RankPhase::up) != members_) return begin_generation(std::nullopt);  // who came meanwhile may have them
   const std::set<RankId> unseen = ranks_.in(RankPhase::gone);
-  if (unseen.empty()) return stop_lost(lost);
-  emit(effect::Note{fmt::format("{} shards are missing: waiting for the end of {} and for what it left behind",
-                                lost.size(), ranks_.names_of(unseen))});
+  if (unseen.empty() && absent_.empty()) return stop_lost(lost);
+  std::string whom = unseen.empty() ? "" : "the end of " + ranks_.names_of(unseen) + " and what it left behind";
+  for (const auto& [node, name] : absent_) whom += (whom.empty() ? "" : ", ") + ("node " + name);
+  emit(effect::Note{fmt::format("{} shards are missing: waiting for {}", lost.size(), whom)});
   members_.clear();
-  enter(JobPhase::starting, request_.deadlines.starting);
+  enter(JobPhase::starting, patience());
 }
 
 std::vector<ShardId> JobMachine::every_shard() const {

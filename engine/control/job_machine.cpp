@@ -13,6 +13,7 @@ namespace effect = job_effect;
 const char* to_string(JobPhase phase) {
   switch (phase) {
     case JobPhase::waiting: return "waiting for slots";
+    case JobPhase::adopting: return "adopting";
     case JobPhase::starting: return "starting ranks";
     case JobPhase::fencing: return "fencing";
     case JobPhase::preparing: return "preparing";
@@ -27,15 +28,16 @@ const char* to_string(JobPhase phase) {
 
 JobDeadlines JobDeadlines::from_budget(Duration step_budget) {
   // Preparing initialises all state and gathers all weights; saving writes it once: each is worth a few long steps. A
-  // fence waits for the operation in progress, a small part of a step. Two seconds of stopping leave a rank 1.5 s to
-  // end by itself before it is killed.
+  // fence waits for the operation in progress, a small part of a step. Two seconds of stopping leave a rank 1.5 s to end
+  // by itself before it is killed. Four of adopting are twice what it takes a node to find a link dead.
   return {.waiting = step_budget * 2,
           .starting = step_budget,
           .fencing = {step_budget.ns / 4},
           .preparing = step_budget * 2,
           .step = step_budget,
           .saving = step_budget * 4,
-          .stopping = milliseconds(2'000)};
+          .stopping = milliseconds(2'000),
+          .adopting = milliseconds(4'000)};
 }
 
 JobMachine::JobMachine(JobRequest request)
@@ -73,6 +75,17 @@ bool JobMachine::steps_left() const {
   return step_.value < static_cast<std::uint64_t>(request_.config.steps);
 }
 
+// Every supervisor counts in its own epoch.
+Generation JobMachine::next_generation() const {
+  if (generation_.epoch < request_.epoch) return {request_.epoch, 1};
+  return {generation_.epoch, generation_.counter + 1};
+}
+
+std::string JobMachine::name_of(RankId rank) const {
+  const bool known = ranks_.knows(rank) && ranks_.node_of(rank) != NodeId{};
+  return known ? ranks_.name_of(rank) : "rank " + to_string(rank);
+}
+
 std::set<RankId> JobMachine::missing(const std::set<RankId>& have) const {
   std::set<RankId> rest;
   std::set_difference(members_.begin(), members_.end(), have.begin(), have.end(), std::inserter(rest, rest.end()));
@@ -102,6 +115,7 @@ void JobMachine::on(const RankPrepared& e) {
 
 void JobMachine::on(const StepFinal& e) {
   const DecisionRecord& r = e.record;
+  if (phase_ == JobPhase::adopting) return learn(r);
   const bool next = r.job == request_.job && r.lineage == request_.lineage && r.step.value == step_.value + 1;
   // A record is a fact whenever it comes: while its generation runs, and while the reports of the next one come in.
   const bool open = phase_ == JobPhase::running || phase_ == JobPhase::fencing;
@@ -112,7 +126,7 @@ void JobMachine::on(const StepFinal& e) {
     incident_->first_commit = now_;
     close_incident();
   }
-  if (intended_ && r.next_generation == intended_) {
+  if (r.next_generation) {  // also one that a former supervisor intended: nobody works on
     std::set<RankId> concerned = ranks_.in(RankPhase::up);
     for (const RankId member : members_) concerned.erase(member);
     const std::set<RankId> leaving = leaving_members();
@@ -163,7 +177,9 @@ void JobMachine::on(const DeadlinePassed& e) {
   switch (phase_) {
     case JobPhase::waiting:
       return stop(3, "not enough slots joined in time: start more nodes with `kintsugi join`, or ask for fewer ranks");
+    case JobPhase::adopting: return go_on_with_who_is_here();
     case JobPhase::starting: {
+      if (!std::exchange(absent_, {}).empty()) return begin_generation(std::nullopt);  // they do not come any more
       const std::set<RankId> silent = ranks_.in(RankPhase::starting);
       if (!silent.empty() && established_ && ranks_.count(RankPhase::up) > 0) return go_on_without(silent);
       if (!silent.empty()) return stop(1, "no hello in time from " + ranks_.names_of(silent));
@@ -225,7 +241,7 @@ void JobMachine::stop(int exit_code, std::string why) {
   close_incident();
   exit_code_ = exit_code;
   why_ = std::move(why);
-  emit(effect::Stop{why_.empty() ? "the job is done" : why_});
+  emit(effect::Stop{exit_code_, why_.empty() ? "the job is done" : why_});
   enter(JobPhase::stopping, request_.deadlines.stopping);
   end_if_all_down();
 }

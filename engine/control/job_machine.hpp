@@ -9,10 +9,15 @@
 // fault in any phase starts over with a higher generation. Ranks are never replaced, they are succeeded: survivors take
 // over at once, a new rank process starts where a slot is free, and is let in by a planned change at a vote. Only where
 // nobody lives who could take over does training wait for new ranks (starting).
+//
+// The machine of a restarted supervisor begins with `adopting`: nodes that have outlived the former one say what they run.
+// When all members of the plan in force are there, it is running under that plan, and nothing was disturbed. Else it makes
+// the first generation of its own epoch with whoever is there.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,7 +30,18 @@
 
 namespace kintsugi {
 
-enum class JobPhase : std::uint8_t { waiting, starting, fencing, preparing, running, paused, saving, stopping, ended };
+enum class JobPhase : std::uint8_t {
+  waiting,
+  adopting,
+  starting,
+  fencing,
+  preparing,
+  running,
+  paused,
+  saving,
+  stopping,
+  ended
+};
 const char* to_string(JobPhase phase);
 
 // A fault that comes back with every generation is not one that a next generation cures. Beside these, every rank may
@@ -41,6 +57,8 @@ class JobMachine {
 
   // What waiting starts with. Then one call for each event; a stale or foreign event changes nothing and is counted.
   JobEffects start(Instant now);
+  // What a job that a former supervisor ran starts with instead.
+  JobEffects adopt(const Adoption& adoption, Instant now);
   JobEffects step(const JobEvent& event, Instant now);
 
   JobPhase phase() const { return phase_; }
@@ -49,6 +67,10 @@ class JobMachine {
   Step final_step() const { return step_; }
   std::uint64_t dropped() const { return told_.dropped; }
   const JobRequest& request() const { return request_; }
+  RankId next_rank() const { return ranks_.next_rank(); }
+  std::uint32_t incidents() const { return incident_count_; }
+  bool in_incident() const { return incident_.has_value(); }
+  std::string name_of(RankId rank) const;
   bool operator==(const JobMachine&) const = default;
 
  private:
@@ -61,6 +83,7 @@ class JobMachine {
   static const char* name_of(CauseKind kind);
 
   void on(const job_event::NodeReady& e);
+  void on(const job_event::NodeRestated& e);
   void on(const job_event::NodeLost& e);
   void on(const job_event::RankUp& e);
   void on(const job_event::RankReported& e);
@@ -94,8 +117,24 @@ class JobMachine {
   std::set<RankId> missing(const std::set<RankId>& have) const;
   void pause();
   void resume();
+  Generation next_generation() const;
   void stop(int exit_code, std::string why);
   void end_if_all_down();
+
+  // job_adoption.cpp: a restarted supervisor finds its job
+  struct Restated {
+    Generation generation;
+    std::optional<Plan> in_force;
+    bool operator==(const Restated&) const = default;
+  };
+  void place(const job_event::NodeRestated& e);
+  void learn(const DecisionRecord& record);
+  const Plan* newest_plan() const;
+  void consider_adoption();
+  void adopt_plan(Plan plan);
+  void go_on_with_who_is_here();
+  std::optional<Cause> why_not_adopted() const;
+  Duration patience() const;
 
   // job_ranks.cpp: how many ranks there are
   std::uint64_t cells() const;
@@ -141,6 +180,10 @@ class JobMachine {
   RankTable ranks_;
   std::deque<Instant> restarts_;  // within kRestartWindow
   std::optional<std::string> kernel_variant_;
+
+  std::optional<Generation> promised_;    // by a former supervisor
+  std::map<NodeId, std::string> absent_;  // of a former supervisor's nodes
+  std::map<NodeId, Restated> restated_;   // of nodes that are back
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on

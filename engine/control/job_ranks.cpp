@@ -101,12 +101,13 @@ void JobMachine::refill() {
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
   if (is_paused) return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
-  intended_ = Generation{generation_.epoch, generation_.counter + 1};
+  intended_ = next_generation();
   emit(effect::Intend{*intended_});
 }
 
 void JobMachine::on(const NodeReady& e) {
   ranks_.add_node(e.node, e.name, e.rack, e.slots);
+  if (e.runs_this_job) return ranks_.close_node(e.node);  // until it has said what is in its slots
   if (phase_ == JobPhase::waiting) return try_start();
   if (phase_ == JobPhase::starting) replace_lost();
   refill();
@@ -129,6 +130,7 @@ void JobMachine::on(const RankUp& e) {
   }
   ranks_.set(e.rank, RankPhase::up);
   if (phase_ == JobPhase::starting) return leave_starting_if_ready();
+  if (phase_ == JobPhase::adopting) return consider_adoption();
   refill();
 }
 
@@ -143,6 +145,7 @@ void JobMachine::on(const RankDown& e) {
     if (!e.expected) emit(effect::Note{why + " while stopping"});
     return end_if_all_down();
   }
+  if (phase_ == JobPhase::adopting) return consider_adoption();
   if (phase_ == JobPhase::starting) return lost_while_starting(why);
   if (was_up && members_.contains(e.rank)) {
     return lose_members({e.rank}, {CauseKind::rank_lost, ranks_.name_of(e.rank), why});
@@ -161,7 +164,9 @@ void JobMachine::on(const NodeLost& e) {
   ranks_.lose_node(e.node);
   std::erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
   draining_.erase(e.node);
+  restated_.erase(e.node);
   if (phase_ == JobPhase::stopping) return end_if_all_down();
+  if (phase_ == JobPhase::adopting) return;
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
   if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});
   if (phase_ == JobPhase::fencing) {

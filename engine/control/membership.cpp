@@ -14,8 +14,9 @@ const Member* Membership::find(NodeId node) const {
 }
 
 MemberEffects Membership::on(const member_event::Joined& event) {
-  const NodeId node{next_node_++};
-  members_.emplace(node, Member{event.info, {}});
+  const NodeId node = event.former ? *event.former : NodeId{next_node_++};
+  const bool is_new = members_.emplace(node, Member{event.info, {}}).second;
+  KINTSUGI_ASSERT(is_new);
   MemberEffects effects{member_effect::Welcome{node}};
   lease_free_nodes(effects);
   return effects;

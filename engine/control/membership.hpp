@@ -1,5 +1,6 @@
 // Who is in the cluster and to whom its slots are leased, as a pure machine. A node's number is given once and never again:
-// whoever returns is a new member. All slots of a node are leased to one job at a time.
+// whoever returns is a new member, unless it is the supervisor that was away. All slots of a node are leased to one job at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct Member {
 namespace member_event {
 struct Joined {
   NodeInfo info;
+  std::optional<NodeId> former;  // the number that a former supervisor gave to this very process; not a member's
 };
 struct Left {
   NodeId node;
@@ -71,6 +73,9 @@ using MemberEffects = std::vector<MemberEffect>;
 
 class Membership {
  public:
+  // `next_node`: the first number that was never given.
+  explicit Membership(NodeId next_node = {1}) : next_node_(next_node.value) {}
+
   // An event about a node or job that is unknown by now changes nothing.
   MemberEffects step(const MemberEvent& event);
 
@@ -87,7 +92,7 @@ class Membership {
 
   std::map<NodeId, Member> members_;
   std::set<JobId> wanting_;
-  std::uint32_t next_node_ = 1;
+  std::uint32_t next_node_;
 };
 
 // The value of a label "name=value"; empty: it has none of that name.

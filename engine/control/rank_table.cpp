@@ -74,6 +74,12 @@ std::vector<PlanRank> RankTable::start(std::uint64_t count, const std::set<NodeI
   return started;
 }
 
+bool RankTable::place(RankId rank, NodeId node, RankPhase state, Instant now) {
+  if (!knows(rank) || node_of(rank) != NodeId{}) return false;
+  ranks_[rank.value] = {node, state, now};
+  return true;
+}
+
 PlanMember RankTable::member(RankId rank) const {
   return {rank, node_of(rank), nodes_.at(node_of(rank)).rack};
 }

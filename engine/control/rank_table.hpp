@@ -25,10 +25,11 @@ class RankTable {
   void add_node(NodeId node, std::string name, std::string rack, std::uint32_t slots);
   // Its ranks are down and its memory is lost.
   void lose_node(NodeId node);
-  // No rank is started there any more.
+  // No rank is started there while it is closed.
   void close_node(NodeId node) { nodes_.at(node).closed = true; }
   // One rank less may run there.
   void close_slot(NodeId node) { --nodes_.at(node).slots; }
+  void open_node(NodeId node) { nodes_.at(node).closed = false; }
   bool has_node(NodeId node) const;
   std::uint32_t node_count() const;
   // A process of the job runs there, or may.
@@ -40,6 +41,12 @@ class RankTable {
 
   // Up to `count` new ranks in free slots: one on each node of `first`, then node after node.
   std::vector<PlanRank> start(std::uint64_t count, const std::set<NodeId>& first, Instant now);
+
+  // The numbers up to `next_rank` are given; nobody knows whether any of them lives, nor where.
+  void adopt(RankId next_rank) { ranks_.resize(next_rank.value); }
+  // Such a one is found. False: it is no such one.
+  bool place(RankId rank, NodeId node, RankPhase state, Instant now);
+  RankId next_rank() const { return {static_cast<std::uint32_t>(ranks_.size())}; }
 
   bool knows(RankId rank) const { return rank.value < ranks_.size(); }
   RankPhase state(RankId rank) const { return ranks_.at(rank.value).state; }
@@ -65,8 +72,8 @@ class RankTable {
     bool operator==(const Node&) const = default;
   };
   struct Rank {
-    NodeId node;
-    RankPhase state = RankPhase::starting;
+    NodeId node;  // 0: of a former supervisor, not found
+    RankPhase state = RankPhase::down;
     Instant started;
     bool operator==(const Rank&) const = default;
   };

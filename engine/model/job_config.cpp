@@ -205,9 +205,11 @@ ParallelConfig read_parallel(const YamlNode& node, const ModelConfig& model, Con
 }
 
 ResilienceConfig read_resilience(const YamlNode& node, ConfigErrors& errors) {
-  ConfigMap map(node, "resilience", {"replicas"}, errors);
+  ConfigMap map(node, "resilience", {"replicas", "orphan_limit"}, errors);
   const ResilienceConfig standard;
-  return {map.integer("replicas", {1, 8}, standard.replicas)};
+  constexpr std::int64_t kWeek = 7 * 24 * 3600;
+  return {map.integer("replicas", {1, 8}, standard.replicas),
+          map.integer("orphan_limit", {1, kWeek}, standard.orphan_limit)};
 }
 
 std::string read_name(ConfigMap& file) {
@@ -308,7 +310,8 @@ std::string to_yaml(const JobConfig& c) {
   out += fmt::format("parallel:\n  stages: {}\n  schedule: {}\n",
                      c.parallel.stages ? std::to_string(*c.parallel.stages) : "auto",
                      name_of(kSchedules, c.parallel.schedule));
-  out += fmt::format("resilience:\n  replicas: {}\n", c.resilience.replicas);
+  out += fmt::format("resilience:\n  replicas: {}\n  orphan_limit: {}\n", c.resilience.replicas,
+                     c.resilience.orphan_limit);
   out += fmt::format("precision: {}\nsteps: {}\n", name_of(kPrecisions, c.precision), c.steps);
   return out;
 }

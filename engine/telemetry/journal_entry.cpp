@@ -101,6 +101,7 @@ void write(const GenerationMade& e, wire::JournalEntry::Builder entry) {
   out.setCounter(e.generation.counter);
   out.setNextRank(e.next_rank.value);
   out.setWhy(text(e.why));
+  out.setIncidents(e.incidents);
 }
 
 void write(const Event& e, wire::JournalEntry::Builder entry) {
@@ -172,7 +173,8 @@ GenerationMade read(wire::GenerationMade::Reader in) {
           .lineage = {in.getLineage()},
           .generation = {in.getEpoch(), in.getCounter()},
           .next_rank = {in.getNextRank()},
-          .why = text(in.getWhy())};
+          .why = text(in.getWhy()),
+          .incidents = in.getIncidents()};
 }
 
 Event read(wire::Event::Reader in) {

@@ -68,12 +68,13 @@ struct Ended {
   bool operator==(const Ended&) const = default;
 };
 
-struct GenerationMade {  // to be durable before its fence is first sent
+struct GenerationMade {  // to be durable before its fence is first sent, and before ranks are first started
   JobId job;
   Lineage lineage;
   Generation generation;
   RankId next_rank;  // no rank of the job ever had this number or a higher one
   std::string why;
+  std::uint32_t incidents = 0;  // opened in the job so far
   bool operator==(const GenerationMade&) const = default;
 };
 

@@ -147,9 +147,9 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(process.popen.returncode, 0, process.stderr)
         return json.loads(report.read_text())
 
-    def supervise(self):
-        """A supervisor on a free port; its process and the arguments of a join."""
-        process = self.start("supervise", "--listen", "127.0.0.1:0", "--state", self.folder / "state")
+    def supervise(self, state="state"):
+        """A supervisor on a free port, or where the former one of that state was; its process and the arguments of a join."""
+        process = self.start("supervise", "--listen", "127.0.0.1:0", "--state", self.folder / state)
         wait_for(lambda: "--token" in process.stdout or not process.running(), "the join command is printed")
         line = next((line for line in process.stdout.splitlines() if "kintsugi join" in line), None)
         self.assertIsNotNone(line, process.stderr)

@@ -1,6 +1,7 @@
 """Faults struck from outside at real processes: training goes on, with the bits of a run without faults."""
 import json
 import os
+import shutil
 import signal
 import time
 import unittest
@@ -177,6 +178,163 @@ class Membership(ClusterTest):
         refused = self.run_command(*arguments, "--state", "state")
         self.assertEqual(refused.popen.returncode, 3, refused.stderr)
         self.assertIn("kintsugi status", refused.stderr)
+
+
+class SupervisorLoss(ClusterTest):
+    """The supervisor is killed: nodes train on without it, and the next one finds the job."""
+
+    STEPS = 1500
+
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job(steps=self.STEPS)
+        self.report = self.folder / "adopted.json"
+
+    def begin(self, *arguments):
+        self.supervisor, self.join = self.supervise()
+        self.nodes = [self.start("join", *self.join, "--slots", 2) for _ in range(2)]
+        self.wait_for_nodes(2)
+        self.client = self.start("submit", self.job, "--state", "state", "--ranks", 4, "--threads", 1, "--report",
+                                 self.report, *arguments)
+        self.wait_for_step(self.client)
+        self.ranks = sorted(self.kinds()["rank"])
+
+    def kill_supervisor(self):
+        self.supervisor.popen.kill()
+        self.supervisor.wait()
+        for node in self.nodes:
+            if node.running():
+                wait_for(lambda: node.stderr.count("is lost") > node.stderr.count("is back"), "the node has noticed")
+
+    def restart_supervisor(self, state="state"):
+        self.supervisor, _ = self.supervise(state)
+
+    def wait_until_ranks_have_worked(self):
+        """For a while: it shows in the CPU time of those that live."""
+        before = cpu_ticks(self.ranks)
+        wait_for(lambda: cpu_ticks(self.ranks) > before + 20, "the ranks work")
+
+    def wait_until_adopted(self):
+        return wait_for(lambda: not self.client.running() or
+                        next((j for j in self.status()["jobs"] if j["phase"] == "running"), None), "the job is adopted")
+
+    def expect_the_bits_of_a_quiet_run(self):
+        self.assertEqual(self.client.wait(), 0, self.client.stderr)
+        report = json.loads(self.report.read_text())
+        quiet = self.train("--ranks", 1, "--threads", 2)
+        self.assertEqual([s["step"] for s in report["steps"]], list(range(1, self.STEPS + 1)))
+        self.assertEqual([s["digest"] for s in report["steps"]], [s["digest"] for s in quiet["steps"]])
+        self.assertEqual(report["final_digest"], quiet["final_digest"])
+        return report
+
+    def test_training_goes_on_without_one_and_the_next_disturbs_nobody(self):
+        self.begin("--save", "model")
+        at = self.status()["jobs"][0]["step"]
+        self.kill_supervisor()
+        self.wait_until_ranks_have_worked()
+        self.restart_supervisor()
+        job = self.wait_until_adopted()
+        self.assertGreater(job["step"], at)
+        self.assertEqual(job["generation"], "1.1")
+        self.assertEqual(sorted(rank["pid"] for rank in job["ranks"]), self.ranks)
+        report = self.expect_the_bits_of_a_quiet_run()
+        self.assertEqual(report["incidents"], [])
+        self.assertTrue((self.folder / "model" / "model.safetensors").exists())
+        for node in self.nodes:
+            self.assertIn("the supervisor is back (epoch 2)", node.stderr)
+
+    def test_a_rank_that_dies_without_one_is_succeeded_by_the_next(self):
+        self.begin()
+        self.kill_supervisor()
+        os.kill(self.ranks[1], signal.SIGKILL)
+        wait_for(lambda: self.ranks[1] not in self.kinds().get("rank", []), "the killed process is gone")
+        self.restart_supervisor()
+        report = self.expect_the_bits_of_a_quiet_run()
+        self.assertEqual(report["incidents"][0]["kind"], "rank lost")
+        self.assertIn("while there was no supervisor", report["incidents"][0]["why"])
+        self.assertEqual(report["steps"][-1]["generation"].split(".")[0], "2")
+
+    def test_a_node_that_dies_without_one_is_succeeded_by_the_next(self):
+        self.begin()
+        self.kill_supervisor()
+        self.nodes[0].popen.kill()
+        self.restart_supervisor()
+        report = self.expect_the_bits_of_a_quiet_run()
+        self.assertEqual(report["incidents"][0]["kind"], "node lost")
+
+    def test_one_that_dies_within_a_generation_change_is_succeeded(self):
+        self.begin()
+        os.kill(self.ranks[0], signal.SIGKILL)
+        self.kill_supervisor()
+        self.restart_supervisor()
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_it_may_die_again_and_again(self):
+        self.begin()
+        for epoch in range(2, 5):
+            self.kill_supervisor()
+            self.restart_supervisor()
+            wait_for(lambda: all(f"epoch {epoch})" in node.stderr for node in self.nodes), "the nodes are back")
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_a_job_that_waits_for_slots_waits_on(self):
+        self.supervisor, self.join = self.supervise()
+        self.nodes = []
+        self.client = self.start("submit", self.job, "--state", "state", "--ranks", 2, "--threads", 1, "--report",
+                                 self.report)
+        wait_for(lambda: self.status()["jobs"], "the job is accepted")
+        self.kill_supervisor()
+        self.restart_supervisor()
+        self.nodes = [self.start("join", *self.join, "--slots", 2)]
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_a_copy_of_an_older_state_is_refused_by_the_nodes(self):
+        self.begin()
+        shutil.copytree(self.folder / "state", self.folder / "copy")
+        self.kill_supervisor()
+        self.restart_supervisor()
+        self.wait_until_adopted()
+        self.kill_supervisor()
+        self.restart_supervisor("copy")
+        wait_for(lambda: all("older copy" in node.stderr for node in self.nodes), "the nodes refuse it")
+        self.kill_supervisor()
+        self.restart_supervisor()
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_another_cluster_is_refused_by_the_nodes(self):
+        self.begin()
+        shutil.copytree(self.folder / "state", self.folder / "other", ignore=shutil.ignore_patterns("journal"))
+        self.kill_supervisor()
+        port = int(self.join[0].rsplit(":", 1)[1])
+        other = self.start("supervise", "--listen", f"127.0.0.1:{port}", "--state", "other")
+        wait_for(lambda: all("another cluster" in node.stderr for node in self.nodes), "the nodes refuse it")
+        other.popen.kill()
+        other.wait()
+        self.restart_supervisor()
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_nodes_end_when_none_comes_for_the_orphan_limit(self):
+        self.job = self.write_job(steps=100000, **{"precision": "resilience: { orphan_limit: 2 }\nprecision"})
+        self.begin()
+        self.supervisor.popen.kill()
+        for node in self.nodes:
+            self.assertEqual(node.wait(15), 1)
+            self.assertIn("none came within 2 s", node.stderr)
+        self.assertEqual(self.client.wait(15), 3)
+        self.supervisor.wait()
+        self.assert_nothing_left()
+
+
+def cpu_ticks(pids):
+    """Of the processes among `pids` that live, user and system time together."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+                total += sum(int(n) for n in stat.read().rsplit(")", 1)[1].split()[11:13])
+        except OSError:
+            pass
+    return total
 
 
 def parent_of(pid):

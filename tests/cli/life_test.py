@@ -89,18 +89,6 @@ class Ends(ClusterTest):
         self.wait_for_step(client)
         return supervisor, nodes, client, join
 
-    def test_a_killed_supervisor_ends_nodes_ranks_and_client(self):
-        supervisor, nodes, client, _ = self.cluster_with_job()
-        since = time.monotonic()
-        supervisor.popen.kill()
-        for process in [client, *nodes]:
-            process.wait()
-        self.assertLess(time.monotonic() - since, PROMPT)
-        self.assertEqual(client.popen.returncode, 3)
-        for process in [client, *nodes]:
-            self.assertIn("supervisor", process.stderr)
-        self.assert_nothing_left(keep=[supervisor.pid])
-
     def test_cancel_ends_the_job_and_keeps_the_cluster(self):
         supervisor, nodes, client, _ = self.cluster_with_job()
         second = self.run_command("submit", self.job, "--state", "state")

@@ -1,0 +1,59 @@
+#include "actors/cluster.hpp"
+
+#include <caf/send.hpp>
+
+#include <utility>
+
+#include "actors/cluster_supervisor.hpp"
+#include "actors/system.hpp"
+
+namespace kintsugi::actors {
+
+// Declared in the order of need: links go first, then the actors they call.
+struct Cluster::Impl {
+  SteadyClock clock;
+  caf::actor_system_config config = make_system_config();
+  caf::actor_system system{config};
+  Event done;
+  caf::actor supervisor;
+  std::unique_ptr<transport::LinkService> links;
+  transport::ListenAddress address;
+
+  ~Impl() {
+    links.reset();
+    if (supervisor) caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
+    supervisor = nullptr;
+  }
+};
+
+Cluster::Cluster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Cluster::~Cluster() = default;
+
+Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
+  auto impl = std::make_unique<Impl>();
+  KINTSUGI_TRY_ASSIGN(impl->supervisor,
+                      spawn_cluster_supervisor(impl->system, {options.journal, options.embedded, options.version,
+                                                              options.logger, &impl->clock, impl->done}));
+  impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
+  const caf::actor supervisor = impl->supervisor;
+  const auto on_link = [supervisor](std::shared_ptr<transport::Link> link) {
+    caf::anon_send(supervisor, LinkUp{std::move(link)});
+    return callbacks_to(supervisor);
+  };
+  KINTSUGI_TRY_ASSIGN(impl->address, impl->links->listen({options.address, options.port, std::move(options.identity),
+                                                          Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
+                                                          link_options(), on_link}));
+  return std::unique_ptr<Cluster>(new Cluster(std::move(impl)));
+}
+
+const transport::ListenAddress& Cluster::address() const {
+  return impl_->address;
+}
+void Cluster::stop(const std::string& why) {
+  caf::anon_send(impl_->supervisor, StopCluster{why});
+}
+const Event& Cluster::done() const {
+  return impl_->done;
+}
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,30 @@
+// What the cluster supervisor hears and says itself, decoded and encoded.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "actors/control_message.hpp"
+#include "actors/job_admission.hpp"
+#include "engine/control/membership.hpp"
+
+namespace kintsugi::actors {
+
+struct Arrival {  // schemas::NodeHello
+  NodeInfo info;
+  NodeId former;         // its number under a supervisor that was lost; 0: none
+  std::set<JobId> jobs;  // that it has run since
+};
+Arrival read_hello(schemas::NodeHello::Reader in);
+
+Submission read_submission(schemas::Submit::Reader in);
+
+// Of a message from a node that is for the supervisor of a job; none: no node sends it.
+std::optional<JobId> job_of(schemas::Message::Reader m);
+
+transport::Frame refusal(const Error& why);
+transport::Frame acceptance(JobId job);
+transport::Frame stop_frame(JobId job, const std::string& why);
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,40 @@
+// What the supervisor of a job writes down beside its promises: the newest record now and then, and the events of which
+// `explain` makes a timeline.
+#pragma once
+
+#include <string>
+
+#include "actors/journal_writer.hpp"
+#include "base/clock.hpp"
+#include "engine/control/job_machine.hpp"
+
+namespace kintsugi::actors {
+
+// The newest record is written down at most so often: a restarted supervisor hears newer ones from its nodes.
+constexpr Duration kRecordInterval = seconds(1);
+
+// Owned by one actor.
+class JobJournal {
+ public:
+  // `writer` may be none while nothing is written.
+  JobJournal(const JobMachine& machine, caf::actor writer) : machine_(machine), writer_(std::move(writer)) {}
+
+  // What is to be promised before members are told of `machine`'s generation or of ranks with new numbers.
+  journaled::GenerationMade generation(const std::string& why) const;
+
+  void record(const DecisionRecord& record, bool last, Instant now);
+  // What was seen, after the machine has taken it and did not drop it.
+  void evidence(const JobEvent& event);
+  // The machine decided it.
+  void decided(const JobEffect& effect);
+
+ private:
+  // Job, generation and incident are the machine's.
+  void tell(journaled::Event event);
+
+  const JobMachine& machine_;
+  caf::actor writer_;
+  Instant recorded_{INT64_MIN / 2};
+};
+
+}  // namespace kintsugi::actors

@@ -1,0 +1,45 @@
+// What ranks of one node have said to the supervisor of their job and what it must hear again when it is not the one to whom
+// it was said: a supervisor that is lost takes with it what it was told.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "actors/control_message.hpp"
+#include "engine/control/decision_record.hpp"
+
+namespace kintsugi::actors {
+
+class Spoken {
+ public:
+  // A day of steps of a second, as the report keeps; past it the oldest are forgotten.
+  static constexpr std::size_t kKeptSteps = 40'000;
+
+  // Every frame of a rank, as it passes. Under guarded().
+  void keep(RankId rank, const ControlMessage& message);
+  // What was said of an older generation's end is of no use.
+  void fenced() { ends_.clear(); }
+  void forget(RankId rank);
+
+  std::uint32_t pid(RankId rank) const;
+  std::string kernel_variant(RankId rank) const;  // empty: no hello yet
+
+  using Send = std::function<void(transport::Frame)>;
+  // stepHistory frames, the oldest first.
+  void send_steps(JobId job, const Send& send) const;
+  // finished and failed, as they were.
+  void send_ends(const Send& send) const;
+
+ private:
+  struct Step {
+    DecisionRecord record;
+    double seconds = 0;
+  };
+
+  std::map<RankId, ControlMessage> hellos_;
+  std::map<RankId, ControlMessage> ends_;  // of the generation in force: the last of finished or failed
+  std::deque<Step> steps_;                 // that became final while a rank here was the root
+};
+
+}  // namespace kintsugi::actors
