@@ -100,7 +100,7 @@ class Executor {
   const std::uint32_t per_lane_;  // microbatches
   const float loss_scale_;
   const Redo whole_;
-  bool redoing_ = true;  // the step being enqueued is the first
+  bool redoing_ = false;  // the step being enqueued is the first
   Step step_;
   Outbox sent_;                                                           // partial and reduced gradients of the step
   std::map<std::pair<StageId, std::uint32_t>, Outbox> activations_sent_;  // by slot

@@ -39,6 +39,7 @@ Result<void> Trainer::open_memory() {
       b.plan, b.layout, b.job, b.program, memory_, device, *stream_, *communicator_, parts_.state, parts_.incarnation});
   losses_.resize(b.program.microbatches);
   state_.step = b.from;
+  KINTSUGI_ASSERT_MSG(b.first.kept.empty() || parts_.salvage, "a transition counts on what its ranks reported");
   if (parts_.salvage) KINTSUGI_TRY(take_sums());
   return {};
 }

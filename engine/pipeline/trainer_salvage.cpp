@@ -27,7 +27,8 @@ Result<void> Trainer::take_sums() {
 }
 
 SumReport Trainer::sums() const {
-  SumReport report{step_in_progress(), {}, begun_before_};
+  SumReport report{step_in_progress(), {}, {}};
+  if (is_first_step()) report.begun = begun_before_;
   const StepProgress* const progress = this->progress();
   if (progress != nullptr) report.begun.assign(progress->begun.begin(), progress->begun.end());
   for (const auto& [sum, views] : whole_sums()) report.sums.push_back(sum);

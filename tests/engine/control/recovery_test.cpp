@@ -1,5 +1,7 @@
 #include "engine/control/recovery.hpp"
 
+#include <capnp/message.h>
+
 #include <algorithm>
 #include <map>
 #include <set>

@@ -191,9 +191,9 @@ std::vector<RankReport> RankThreads::reports() const {
 }
 
 Transition RankThreads::recover(const std::vector<PlanMember>& members, const std::optional<DecisionRecord>& known,
-                                const Hook& hook, bool ran) {
-  if (ran) interrupted_ = {plan_, {}, {}};
-  if (ran && transition_) interrupted_ = {plan_, transition_->step, transition_->sums};
+                                const Hook& hook) {
+  StepUnderWay interrupted{plan_, {}, {}};
+  if (transition_) interrupted = {plan_, transition_->step, transition_->sums};
   const std::vector<RankReport> all = reports();
   const Cut cut = decide_cut(all, known, static_cast<std::uint32_t>(layout_.shards().size()));
   EXPECT_TRUE(cut.lost.empty());
@@ -204,7 +204,7 @@ Transition RankThreads::recover(const std::vector<PlanMember>& members, const st
   PlanRequest request{plan_.job, plan_.lineage, {1, plan_.generation.counter + 1}, members};
   request.copies = reachable_copies(cut, all, members);
   const Plan plan = must(make_plan(request, job_, layout_));
-  const Transition transition = plan_transition(plan, cut, all, interrupted_);
+  const Transition transition = plan_transition(plan, cut, all, interrupted);
   open(plan, transition, hook);
   return transition;
 }

@@ -55,10 +55,9 @@ class RankThreads {
   // Everybody's answer to a fence.
   std::vector<RankReport> reports() const;
   // What a supervisor does after a fault, or a planned end: a cut, the record to all that live, a plan for `members`, the
-  // next generation opened. What remains is take_over. `known`: the newest record that a root told of. `ran`: the
-  // generation came as far as its first step.
+  // next generation opened. What remains is take_over. `known`: the newest record that a root told of.
   Transition recover(const std::vector<PlanMember>& members, const std::optional<DecisionRecord>& known,
-                     const Hook& hook = {}, bool ran = true);
+                     const Hook& hook = {});
 
   const Plan& plan() const { return plan_; }
   const ModelLayout& layout() const { return layout_; }
@@ -89,8 +88,7 @@ class RankThreads {
   const ModelLayout layout_{job_.model};
   const SteadyClock clock_;
   Plan plan_;
-  std::optional<Transition> transition_;     // that it began with
-  std::optional<StepUnderWay> interrupted_;  // the newest that was
+  std::optional<Transition> transition_;  // that it began with
   std::map<RankId, Rank> ranks_;
 };
 
