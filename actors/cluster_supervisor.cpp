@@ -63,6 +63,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
           if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
         },
         [this](const JobEnded& m) { on_job_ended(m); },
+        [this](const NodeDrained& m) { let_go(m.node); },
         [this](const StopCluster& m) { stop(m.why); },
     };
   }
@@ -200,10 +201,17 @@ class ClusterSupervisor final : public caf::event_based_actor {
   void on_client(const std::shared_ptr<Link>& link, schemas::Message::Reader m) {
     switch (m.which()) {
       case schemas::Message::SUBMIT: return submit(link, m.getSubmit());
-      case schemas::Message::CANCEL: return cancel_for(link, {m.getCancel().getJob()});
+      case schemas::Message::CANCEL:
+        return for_job(link, {m.getCancel().getJob()}, [this](Job& job) { cancel(job, {"it was cancelled", 130}); });
+      case schemas::Message::PAUSE_JOB:
+        return for_job(link, {m.getPauseJob()}, [this](Job& job) { tell(job, PauseJob{}); });
+      case schemas::Message::RESUME_JOB:
+        return for_job(link, {m.getResumeJob()}, [this](Job& job) { tell(job, ResumeJob{}); });
       case schemas::Message::STATUS:
         return answer(link, [&](schemas::Message::Builder b) { b.setStatusReply(status()); });
       case schemas::Message::INJECT: return inject(link, m.getInject());
+      case schemas::Message::DRAIN: return drain(link, {m.getDrain()});
+      case schemas::Message::EVICT: return evict(link, {m.getEvict()});
       case schemas::Message::SHUTDOWN: return stop("a client asked for the end of the cluster");
       default: return link->close("a message that no client sends");
     }
@@ -279,16 +287,21 @@ class ClusterSupervisor final : public caf::event_based_actor {
       job.cancelled = std::move(why);
   }
 
-  void cancel_for(const std::shared_ptr<Link>& link, JobId wanted) {
+  // Does `work` on the job that a client means and says so; job 0: the only one.
+  template <class Work>
+  void for_job(const std::shared_ptr<Link>& link, JobId wanted, Work work) {
     const auto job = wanted.value == 0 ? jobs_.begin() : jobs_.find(wanted);
     if (job == jobs_.end()) {
-      return refuse(link, {ErrorAction::refuse, wanted.value == 0 ? "there is no job to cancel"
-                                                                  : fmt::format("there is no job {}; `kintsugi status` "
-                                                                                "shows what runs",
-                                                                                wanted.value)});
+      const std::string which = wanted.value == 0 ? "there is no job" : fmt::format("there is no job {}", wanted.value);
+      return refuse(link, {ErrorAction::refuse, which + "; `kintsugi status` shows what runs"});
     }
-    cancel(job->second, {"it was cancelled", 130});
+    work(job->second);
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(job->first.value); });
+  }
+
+  template <class Command>
+  void tell(const Job& job, Command command) {
+    if (job.supervisor) send(job.supervisor, command);
   }
 
   void inject(const std::shared_ptr<Link>& link, schemas::Inject::Reader in) {
@@ -307,6 +320,38 @@ class ClusterSupervisor final : public caf::event_based_actor {
     parts_.logger.warning("a fault is injected", {{"node", node->value}, {"fault", std::int64_t(in.getFault())}});
     static_cast<void>(push(at->second, make_frame([&](schemas::Message::Builder m) { m.setInject(in); })));
     answer(link, [&](schemas::Message::Builder m) { m.initAccepted(); });
+  }
+
+  // Of the job first, if one has the node; then the node leaves.
+  void drain(const std::shared_ptr<Link>& link, NodeId node) {
+    const Member* member = members_.find(node);
+    if (member == nullptr) {
+      return refuse(link, {ErrorAction::refuse,
+                           fmt::format("there is no node {}; `kintsugi status` shows what runs", node.value)});
+    }
+    if (member->lease)
+      send(jobs_.at(*member->lease).supervisor, DrainNodeOfJob{node});
+    else
+      let_go(node);
+    answer(link, [](schemas::Message::Builder m) { m.initAccepted(); });
+  }
+
+  void let_go(NodeId node) {
+    if (const auto at = node_links_.find(node); at != node_links_.end()) {
+      static_cast<void>(
+          push(at->second, make_frame([](schemas::Message::Builder m) { m.setLeave("it was drained"); })));
+    }
+  }
+
+  void evict(const std::shared_ptr<Link>& link, RankId rank) {
+    for (auto& [id, job] : jobs_) {
+      const auto& ranks = job.view.ranks;
+      if (std::none_of(ranks.begin(), ranks.end(), [&](const JobView::Rank& r) { return r.rank == rank; })) continue;
+      send(job.supervisor, EvictRankOfJob{rank});
+      return answer(link, [&](schemas::Message::Builder m) { m.initAccepted().setJob(id.value); });
+    }
+    refuse(link,
+           {ErrorAction::refuse, fmt::format("there is no rank {}; `kintsugi status` shows what runs", rank.value)});
   }
 
   std::optional<NodeId> node_of_rank(RankId rank) const {

@@ -77,6 +77,10 @@ class JobSupervisor final : public caf::event_based_actor {
           *save_cancelled_ = true;
           feed(job_event::Cancel{m.why, m.exit_code});
         },
+        [this](const DrainNodeOfJob& m) { feed(job_event::DrainNode{m.node}); },
+        [this](const EvictRankOfJob& m) { feed(job_event::EvictRank{m.rank}); },
+        [this](const PauseJob&) { feed(job_event::PauseJob{}); },
+        [this](const ResumeJob&) { feed(job_event::ResumeJob{}); },
         [this](const JobDeadline& m) { feed(job_event::DeadlinePassed{m.number}); },
         [this](const SaveBegun& m) { on_save_begun(m.staging); },
         [this](const SaveDone& m) { on_save_done(m.outcome); },
@@ -242,6 +246,8 @@ class JobSupervisor final : public caf::event_based_actor {
       kill.setWhy(e.why);
     });
   }
+
+  void carry_out(const job_effect::NodeFree& e) { send(parts_.cluster, NodeDrained{e.node}); }
 
   void carry_out(const job_effect::Incident& e) {
     const IncidentReport& i = e.report;

@@ -34,6 +34,14 @@ struct NodeFrame {
   NodeId node;
   ControlMessage message;
 };
+struct DrainNodeOfJob {
+  NodeId node;
+};
+struct EvictRankOfJob {
+  RankId rank;
+};
+struct PauseJob {};
+struct ResumeJob {};
 struct CancelJob {
   std::string why;
   int exit_code = 130;
@@ -63,6 +71,9 @@ struct JobView {
   double loss = 0, tokens_per_second = 0;
   std::vector<Rank> ranks;
 };
+struct NodeDrained {  // nothing of the job is left on it
+  NodeId node;
+};
 struct JobEnded {
   JobId job;
   int exit_code = 0;
@@ -86,6 +97,11 @@ caf::actor spawn_job_supervisor(caf::actor_system& system, JobParts parts);
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeOffered)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeGone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeFrame)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::DrainNodeOfJob)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::EvictRankOfJob)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::NodeDrained)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::PauseJob)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ResumeJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::CancelJob)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToNode)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::ToFollower)

@@ -70,6 +70,10 @@ struct Message {
     killRank @30 :KillRank;          # supervisor -> node: it does not answer
 
     inject @31 :Inject;              # client -> supervisor -> node: a fault, on purpose
+    drain @32 :UInt32;               # client -> supervisor: a node, to leave by plan
+    evict @33 :UInt32;               # client -> supervisor: a rank, likewise
+    pauseJob @34 :UInt32;            # client -> supervisor; job 0: the only one
+    resumeJob @35 :UInt32;           # likewise
   }
 }
 

@@ -84,6 +84,14 @@ struct RankPrepared {
   Digest plan;
   Step step;
 };
+struct DrainNode {  // a planned leave: its ranks give up their work and their shards, then end
+  NodeId node;
+};
+struct EvictRank {  // the same of one rank, whose slot is used no more
+  RankId rank;
+};
+struct PauseJob {};  // after the next vote that all are ready at: no step, all state kept
+struct ResumeJob {};
 struct StepFinal {
   DecisionRecord record;
 };
@@ -120,7 +128,8 @@ struct DeadlinePassed {
 }  // namespace job_event
 
 using JobEvent = std::variant<job_event::NodeReady, job_event::NodeLost, job_event::RankUp, job_event::RankReported,
-                              job_event::NodeReported, job_event::RankPrepared, job_event::StepFinal,
+                              job_event::NodeReported, job_event::DrainNode, job_event::EvictRank, job_event::PauseJob,
+                              job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
                               job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
                               job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
 
@@ -148,6 +157,9 @@ struct KillRank {  // it does not answer
   RankId rank;
   std::string why;
 };
+struct NodeFree {  // drained: nothing of the job is on it
+  NodeId node;
+};
 struct Resume {
   Generation generation;
 };
@@ -172,10 +184,10 @@ struct Ended {
 };
 }  // namespace job_effect
 
-using JobEffect =
-    std::variant<job_effect::Note, job_effect::StartRanks, job_effect::Fence, job_effect::Prepare, job_effect::Intend,
-                 job_effect::KillRank, job_effect::Resume, job_effect::Report, job_effect::Incident, job_effect::Save,
-                 job_effect::CommitSave, job_effect::Stop, job_effect::ArmDeadline, job_effect::Ended>;
+using JobEffect = std::variant<job_effect::Note, job_effect::StartRanks, job_effect::Fence, job_effect::Prepare,
+                               job_effect::Intend, job_effect::KillRank, job_effect::NodeFree, job_effect::Resume,
+                               job_effect::Report, job_effect::Incident, job_effect::Save, job_effect::CommitSave,
+                               job_effect::Stop, job_effect::ArmDeadline, job_effect::Ended>;
 using JobEffects = std::vector<JobEffect>;
 
 }  // namespace kintsugi

@@ -47,6 +47,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   finished_.clear();
   saved_.clear();
   members_ = ranks_.in(RankPhase::up);
+  release_idle();
   if (members_.empty()) return start_over(why);
   ++generation_.counter;
   if (incident_) incident_->generation = generation_;
@@ -95,7 +96,11 @@ void JobMachine::consider_reports() {
     cut = decide_cut(reports, known_, static_cast<std::uint32_t>(layout_->shards().size()));
     for (const std::string& text : cut.disagreements) emit(effect::Note{text});
     if (cut.step < step_) cut.lost = every_shard();
-    if (!cut.lost.empty()) return give_up_unless_more_may_come(cut.lost);
+    // What the first step starts from is a function of the job: it can be made again, where later state cannot.
+    const bool is_first_state = !known_ && !cut.record && ranks_.count(RankPhase::gone) == 0;
+    if (!cut.lost.empty() && !is_first_state) return give_up_unless_more_may_come(cut.lost);
+    established_ = cut.lost.empty();
+    if (!established_) emit(effect::Note{"no step is final yet: state is made anew"});
     if (cut.record && cut.step > step_) became_final(*cut.record);
     step_ = cut.step;
   }
@@ -104,7 +109,11 @@ void JobMachine::consider_reports() {
 
 void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& reports) {
   PlanRequest request{request_.job, request_.lineage, generation_, {}};
-  for (const RankId rank : members_) request.members.push_back(ranks_.member(rank));
+  const std::set<RankId> idle = leaving_members();
+  for (const RankId rank : members_) {
+    request.members.push_back(ranks_.member(rank));
+    request.members.back().idle = idle.contains(rank);
+  }
   request.copies = reachable_copies(cut, reports, request.members);
   std::set<NodeId> out_of_reach;
   for (std::size_t s = 0; s < request.copies.size(); ++s) {

@@ -17,6 +17,7 @@ const char* to_string(JobPhase phase) {
     case JobPhase::fencing: return "fencing";
     case JobPhase::preparing: return "preparing";
     case JobPhase::running: return "running";
+    case JobPhase::paused: return "paused";
     case JobPhase::saving: return "saving";
     case JobPhase::stopping: return "stopping";
     case JobPhase::ended: return "ended";
@@ -94,11 +95,8 @@ void JobMachine::on(const RankPrepared& e) {
   prepared_.insert(e.rank);
   if (prepared_ != members_) return;
   established_ = true;
-  if (incident_) incident_->resumed = now_;
-  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
-  emit(effect::Resume{generation_});
-  enter(JobPhase::running, request_.deadlines.step);
-  refill();
+  if (pausing_) return pause();
+  resume();
 }
 
 void JobMachine::on(const StepFinal& e) {
@@ -114,10 +112,13 @@ void JobMachine::on(const StepFinal& e) {
     close_incident();
   }
   if (intended_ && r.next_generation == intended_) {
-    std::set<RankId> newcomers = ranks_.in(RankPhase::up);
-    for (const RankId member : members_) newcomers.erase(member);
+    std::set<RankId> concerned = ranks_.in(RankPhase::up);
+    for (const RankId member : members_) concerned.erase(member);
+    const std::set<RankId> leaving = leaving_members();
+    const char* const what = pausing_ ? "the job is paused" : leaving.empty() ? "new ranks are let in" : "ranks leave";
+    concerned.insert(leaving.begin(), leaving.end());
     return begin_generation(
-        Cause{CauseKind::planned, ranks_.names_of(newcomers), "new ranks are let in after step " + to_string(step_)});
+        Cause{CauseKind::planned, ranks_.names_of(concerned), fmt::format("{} after step {}", what, step_.value)});
   }
   enter(JobPhase::running, request_.deadlines.step);
   refill();
@@ -175,6 +176,7 @@ void JobMachine::on(const DeadlinePassed& e) {
       const std::string what = steps_left() ? fmt::format("step {}", step_.value + 1) : "the end of every rank's work";
       return begin_generation(Cause{CauseKind::no_progress, what, what + " was not reached in time"});
     }
+    case JobPhase::paused: return;  // for as long as it takes
     case JobPhase::saving: return stop(1, "not saved in time: " + ranks_.names_of(missing(saved_)));
     case JobPhase::stopping: {
       std::set<RankId> left = ranks_.in(RankPhase::up);
@@ -188,6 +190,34 @@ void JobMachine::on(const DeadlinePassed& e) {
     case JobPhase::ended: break;
   }
   KINTSUGI_UNREACHABLE();
+}
+
+// Paused is prepared and not resumed: whoever joins, leaves or is lost meanwhile makes a generation that waits, too.
+void JobMachine::on(const PauseJob&) {
+  if (pausing_ || phase_ == JobPhase::saving || phase_ == JobPhase::stopping) return drop();
+  pausing_ = true;
+  refill();
+}
+
+void JobMachine::on(const ResumeJob&) {
+  if (!pausing_) return drop();
+  pausing_ = false;
+  if (phase_ == JobPhase::paused) resume();
+}
+
+void JobMachine::pause() {
+  phase_ = JobPhase::paused;
+  ++deadline_number_;  // none runs any more
+  emit(effect::Note{fmt::format("paused after step {}; `kintsugi resume` goes on", step_.value)});
+  refill();
+}
+
+void JobMachine::resume() {
+  if (incident_) incident_->resumed = now_;
+  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
+  emit(effect::Resume{generation_});
+  enter(JobPhase::running, request_.deadlines.step);
+  refill();
 }
 
 void JobMachine::stop(int exit_code, std::string why) {

@@ -25,7 +25,7 @@
 
 namespace kintsugi {
 
-enum class JobPhase : std::uint8_t { waiting, starting, fencing, preparing, running, saving, stopping, ended };
+enum class JobPhase : std::uint8_t { waiting, starting, fencing, preparing, running, paused, saving, stopping, ended };
 const char* to_string(JobPhase phase);
 
 // A fault that comes back with every generation is not one that a next generation cures. Beside these, every rank may
@@ -66,6 +66,10 @@ class JobMachine {
   void on(const job_event::RankReported& e);
   void on(const job_event::NodeReported& e);
   void on(const job_event::RankPrepared& e);
+  void on(const job_event::DrainNode& e);
+  void on(const job_event::EvictRank& e);
+  void on(const job_event::PauseJob& e);
+  void on(const job_event::ResumeJob& e);
   void on(const job_event::StepFinal& e);
   void on(const job_event::RankFinished& e);
   void on(const job_event::RankSaved& e);
@@ -88,6 +92,8 @@ class JobMachine {
   bool is_current(RankId rank, Generation generation) const;
   bool steps_left() const;
   std::set<RankId> missing(const std::set<RankId>& have) const;
+  void pause();
+  void resume();
   void stop(int exit_code, std::string why);
   void end_if_all_down();
 
@@ -105,6 +111,12 @@ class JobMachine {
   void go_on_without(const std::set<RankId>& silent);
   void refuse(RankId rank, const std::string& why);
   void refill();
+
+  // job_leaving.cpp: ranks that leave by plan
+  bool can_leave() const;
+  std::set<RankId> leaving_members() const;
+  void release_idle();
+  void free_drained();
 
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
@@ -132,6 +144,9 @@ class JobMachine {
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on
+  std::set<RankId> leaving_;  // by plan: drained or evicted
+  std::set<NodeId> draining_;
+  bool pausing_ = false;  // asked for; until it is taken back
   FenceAnswers answers_;
   std::set<RankId> overdue_;  // killed for their silence, not down yet
   bool patience_is_out_ = false;

@@ -20,9 +20,12 @@ std::uint64_t JobMachine::wanted() const {
   return std::max<std::uint64_t>(1, std::min(ranks_.slots(), cells()));
 }
 
+// Who leaves by plan is made up for.
 std::uint64_t JobMachine::gap() const {
-  const std::uint64_t living = ranks_.count(RankPhase::up) + ranks_.count(RankPhase::starting);
-  return wanted() - std::min(wanted(), living);
+  std::set<RankId> living = ranks_.in(RankPhase::up);
+  for (const RankId rank : leaving_) living.erase(rank);
+  const std::uint64_t count = living.size() + ranks_.count(RankPhase::starting);
+  return wanted() - std::min(wanted(), count);
 }
 
 void JobMachine::try_start() {
@@ -86,14 +89,18 @@ void JobMachine::refuse(RankId rank, const std::string& why) {
 
 // Fills the gap while training goes on, and lets in whoever is up.
 void JobMachine::refill() {
-  if (phase_ != JobPhase::running || intended_ || !steps_left()) return;
+  const bool is_paused = phase_ == JobPhase::paused;
+  if ((phase_ != JobPhase::running && !is_paused) || intended_ || !steps_left()) return;
   for (const RankId rank : ranks_.in(RankPhase::starting)) {
     if (ranks_.started(rank) + request_.deadlines.starting < now_) {
       refuse(rank, "no hello in time from " + ranks_.name_of(rank));
     }
   }
   replace_lost();
-  if (ranks_.count(RankPhase::starting) > 0 || ranks_.in(RankPhase::up) == members_) return;
+  const bool change_is_due = ranks_.in(RankPhase::up) != members_ || !leaving_members().empty();
+  if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
+  // Between two steps already: no vote is needed.
+  if (is_paused) return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
   intended_ = Generation{generation_.epoch, generation_.counter + 1};
   emit(effect::Intend{*intended_});
 }
@@ -130,6 +137,8 @@ void JobMachine::on(const RankDown& e) {
   const bool was_up = ranks_.state(e.rank) == RankPhase::up;
   const std::string why = fmt::format("{} {}", ranks_.name_of(e.rank), e.why);
   ranks_.set(e.rank, RankPhase::down);
+  leaving_.erase(e.rank);
+  free_drained();
   if (phase_ == JobPhase::stopping) {
     if (!e.expected) emit(effect::Note{why + " while stopping"});
     return end_if_all_down();
@@ -150,6 +159,8 @@ void JobMachine::on(const NodeLost& e) {
   }
   const bool had_ranks = ranks_.nodes_with_ranks().contains(e.node);
   ranks_.lose_node(e.node);
+  std::erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
+  draining_.erase(e.node);
   if (phase_ == JobPhase::stopping) return end_if_all_down();
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
   if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});

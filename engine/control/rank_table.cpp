@@ -31,6 +31,11 @@ std::uint32_t RankTable::node_count() const {
       std::count_if(nodes_.begin(), nodes_.end(), [](const auto& n) { return !n.second.lost; }));
 }
 
+bool RankTable::has_rank_on(NodeId node) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& r) { return r.node == node && r.state != RankPhase::down; });
+}
+
 std::uint64_t RankTable::slots() const {
   std::uint64_t slots = 0;
   for (const auto& [id, node] : nodes_) slots += node.lost || node.closed ? 0 : node.slots;

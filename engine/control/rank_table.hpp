@@ -27,8 +27,12 @@ class RankTable {
   void lose_node(NodeId node);
   // No rank is started there any more.
   void close_node(NodeId node) { nodes_.at(node).closed = true; }
+  // One rank less may run there.
+  void close_slot(NodeId node) { --nodes_.at(node).slots; }
   bool has_node(NodeId node) const;
   std::uint32_t node_count() const;
+  // A process of the job runs there, or may.
+  bool has_rank_on(NodeId node) const;
   // Of nodes where ranks may be started.
   std::uint64_t slots() const;
   // That have or had a rank: where a fence must be answered, and where memory may be left.

@@ -66,6 +66,11 @@ std::uint64_t Plan::cells_of(RankId rank) const {
   return cells;
 }
 
+bool Plan::is_idle(RankId rank) const {
+  return cells_of(rank) == 0 &&
+         std::none_of(shards.begin(), shards.end(), [&](const ShardHolders& h) { return h.has(rank); });
+}
+
 Digest Plan::digest() const {
   Hasher hasher;
   hasher.update_u64(job.value);

@@ -81,6 +81,8 @@ struct Plan {
   // Ranks that work any cell of `layer`'s stage, in lane order.
   std::vector<RankId> ranks_of_layer(LayerId layer) const;
   std::uint64_t cells_of(RankId rank) const;
+  // It works no cell and holds no shard.
+  bool is_idle(RankId rank) const;
   // Over everything but the reason: two members with equal digests act on the same table.
   Digest digest() const;
   bool operator==(const Plan&) const = default;

@@ -144,12 +144,18 @@ Blocks cut_line(const std::vector<double>& stage_costs, std::uint32_t ranks, std
 }
 
 // The ranks in the order in which neighbouring cells are given out: those of one node together.
-std::vector<RankId> neighbours_together(std::vector<PlanRank> ranks) {
-  std::sort(ranks.begin(), ranks.end(),
-            [](const PlanRank& a, const PlanRank& b) { return std::tie(a.node, a.rank) < std::tie(b.node, b.rank); });
+std::vector<RankId> neighbours_together(std::vector<PlanMember> members) {
+  std::sort(members.begin(), members.end(), [](const PlanMember& a, const PlanMember& b) {
+    return std::tie(a.node, a.rank) < std::tie(b.node, b.rank);
+  });
   std::vector<RankId> order;
-  for (const PlanRank& r : ranks) order.push_back(r.rank);
+  for (const PlanMember& m : members) order.push_back(m.rank);
   return order;
+}
+
+std::vector<PlanMember> working(std::vector<PlanMember> members) {
+  std::erase_if(members, [](const PlanMember& m) { return m.idle; });
+  return members;
 }
 
 // Deals out shards one after the other, by what each member holds so far.
@@ -159,8 +165,9 @@ class ShardPlacer {
       : request_(request),
         plan_(plan),
         layout_(layout),
-        replicas_(std::min(copies, request.members.size()) - 1),
-        fair_share_(static_cast<double>(layout.parameter_count()) / static_cast<double>(request.members.size())) {}
+        holders_(working(request.members)),
+        replicas_(std::min(copies, holders_.size()) - 1),
+        fair_share_(static_cast<double>(layout.parameter_count()) / static_cast<double>(holders_.size())) {}
 
   std::vector<ShardHolders> run() {
     std::vector<ShardHolders> all;
@@ -203,7 +210,7 @@ class ShardPlacer {
       nodes.insert(member.node);
       if (!member.rack.empty()) racks.insert(member.rack);
     };
-    for (const PlanMember& member : request_.members) {
+    for (const PlanMember& member : holders_) {
       if (member.rank == holders.primary) take(member);
     }
     const double share = fair_share_ * static_cast<double>(replicas_);
@@ -214,7 +221,7 @@ class ShardPlacer {
                           is_overloaded(replica_load_, shard, m.rank, share), !has_copy(shard, m.rank),
                           replica_load_[m.rank]);
       };
-      for (const PlanMember& member : request_.members) {
+      for (const PlanMember& member : holders_) {
         if (!holders.has(member.rank) && (best == nullptr || worse(member) < worse(*best))) best = &member;
       }
       take(*best);
@@ -226,15 +233,17 @@ class ShardPlacer {
   const PlanRequest& request_;
   const Plan& plan_;
   const ModelLayout& layout_;
-  const std::size_t replicas_;  // of each shard
-  const double fair_share_;     // elements
+  const std::vector<PlanMember> holders_;  // members that may hold a shard
+  const std::size_t replicas_;             // of each shard
+  const double fair_share_;                // elements
   Load primaries_, replica_load_;
 };
 
 }  // namespace
 
 Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const ModelLayout& layout) {
-  const std::uint32_t ranks = static_cast<std::uint32_t>(request.members.size());
+  const std::vector<PlanMember> workers = working(request.members);
+  const std::uint32_t ranks = static_cast<std::uint32_t>(workers.size());
   const std::uint32_t lanes = static_cast<std::uint32_t>(job.batch.lanes);
   KINTSUGI_ASSERT(ranks > 0 && lanes > 0);
   // auto: one stage; more only pay when a model does not fit a rank, which the memory estimate will decide.
@@ -254,7 +263,7 @@ Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const M
   const Blocks line = cut_line(stage_costs, ranks, lanes);
   const double gain = busiest(whole, stage_costs, ranks) / busiest(line, stage_costs, ranks);
   const Blocks& chosen = gain > kWorthSharing ? line : whole;
-  const std::vector<RankId> order = neighbours_together(plan.ranks);
+  const std::vector<RankId> order = neighbours_together(workers);
   for (std::uint32_t s = 0; s < stages; ++s) {
     plan.stages.push_back({ranges[s], chosen[s]});
     for (CellBlock& block : plan.stages.back().blocks) block.rank = order[block.rank.value];

@@ -14,6 +14,7 @@ struct PlanMember {
   RankId rank;
   NodeId node;
   std::string rack = {};  // the wider failure domain; empty: the node is its own
+  bool idle = false;      // about to leave: it gets no work and no shards
 };
 
 struct PlanRequest {
@@ -31,7 +32,7 @@ struct PlanRequest {
 // into equal pieces would, the cells are cut that way. A shard's primary is a rank that works one of its uses; its replicas,
 // resilience.replicas - 1 of them where there are as many ranks, lie on other nodes, on other racks first. Among equals,
 // whoever has a copy already, then the least loaded.
-// Error{tell_user} when there are more ranks than cells.
+// Error{tell_user} when there are more working ranks than cells. Asserts that not all are idle.
 Result<Plan> make_plan(const PlanRequest& request, const JobConfig& job, const ModelLayout& layout);
 
 // Keeping a shard where it is may cost a rank so much more than its fair share of all state.

@@ -60,10 +60,10 @@ def command_of(pid):
 class Process:
     """A kintsugi command in the background; its output goes to files, so that it never blocks on a pipe."""
 
-    def __init__(self, arguments, folder, env):
+    def __init__(self, arguments, folder, env, prefix=()):
         self.out = tempfile.TemporaryFile(dir=folder.parent)
         self.err = tempfile.TemporaryFile(dir=folder.parent)
-        self.popen = subprocess.Popen([KINTSUGI, *map(str, arguments)], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+        self.popen = subprocess.Popen([*prefix, KINTSUGI, *map(str, arguments)], cwd=folder, env=env, stdin=subprocess.DEVNULL,
                                       stdout=self.out, stderr=self.err, start_new_session=True)
         self.pid = self.popen.pid
 

@@ -115,10 +115,11 @@ class Survival(ClusterTest):
 class Membership(ClusterTest):
     def setUp(self):
         super().setUp()
-        self.job = self.write_job(steps=4000)
+        self.job = self.write_job(steps=3000)
         self.report = self.folder / "joined.json"
 
     def test_a_node_that_joins_takes_part(self):
+        self.job = self.write_job(steps=10_000_000)
         _, join = self.supervise()
         self.start("join", *join, "--slots", 2)
         client = self.start("submit", self.job, "--state", "state", "--threads", 1, "--report", self.report)
@@ -126,13 +127,56 @@ class Membership(ClusterTest):
         self.start("join", *join, "--slots", 2)
         wait_for(lambda: len(self.status()["jobs"][0]["ranks"]) == 4, "the newcomer's slots are used")
         before = self.status()["jobs"][0]["step"]
-        wait_for(lambda: not client.running() or self.status()["jobs"][0]["step"] > before, "training goes on")
-        self.assertEqual(client.wait(), 0, client.stderr)
+        wait_for(lambda: self.status()["jobs"][0]["step"] > before, "training goes on")
+        self.assertEqual(self.run_command("cancel", "--state", "state").popen.returncode, 0)
+        self.assertEqual(client.wait(), 130, client.stderr)
         report = json.loads(self.report.read_text())
-        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
         planned = [i for i in report["incidents"] if i["kind"] == "planned"]
         self.assertEqual(len(planned), 1)
         self.assertEqual(planned[0]["lanes_recomputed"], 0)
+        digests = {s["step"]: s["digest"] for s in report["steps"] if s["digest"]}
+        self.assertGreater(max(digests), before - 1)
+        quiet = self.train("--ranks", 1, "--threads", 2, "--steps", max(digests))
+        self.assertEqual(digests, {s["step"]: s["digest"] for s in quiet["steps"] if s["step"] in digests})
+
+    def test_a_drained_node_leaves_without_loss(self):
+        _, join = self.supervise()
+        nodes = [self.start("join", *join, "--slots", 2) for _ in range(2)]
+        client = self.start("submit", self.job, "--state", "state", "--nodes", 2, "--threads", 1, "--report", self.report)
+        self.wait_for_step(client)
+        self.expect_refused("drain", 77)
+        leaving = next(n for n in self.status()["nodes"] if n["pid"] == nodes[0].pid)
+        drained = self.run_command("drain", leaving["node"], "--state", "state")
+        self.assertEqual(drained.popen.returncode, 0, drained.stderr)
+        self.assertEqual(nodes[0].wait(), 0, nodes[0].stderr)
+        self.assertTrue(client.running())
+        self.assertEqual(client.wait(), 0, client.stderr)
+        report = json.loads(self.report.read_text())
+        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
+        self.assertEqual({i["kind"] for i in report["incidents"]}, {"planned"})
+        self.assertEqual(sum(i["lanes_recomputed"] for i in report["incidents"]), 0)
+        self.assertEqual(report["steps"][-1]["ranks"], 2)
+
+    def test_a_paused_job_keeps_its_processes_and_goes_on_where_it_was(self):
+        _, join = self.supervise()
+        self.start("join", *join, "--slots", 2)
+        client = self.start("submit", self.job, "--state", "state", "--threads", 1, "--report", self.report)
+        self.wait_for_step(client)
+        self.assertEqual(self.run_command("pause", "--state", "state").popen.returncode, 0)
+        wait_for(lambda: self.status()["jobs"][0]["phase"] == "paused", "the job is paused")
+        step, ranks = self.status()["jobs"][0]["step"], self.kinds()["rank"]
+        self.assertEqual(self.status()["jobs"][0]["step"], step)
+        self.assertEqual(self.run_command("resume", "--state", "state").popen.returncode, 0)
+        self.assertEqual(client.wait(), 0, client.stderr)
+        report = json.loads(self.report.read_text())
+        self.assertEqual(report["final_digest"], self.train("--ranks", 1, "--threads", 2)["final_digest"])
+        self.assertEqual(len(ranks), 2)
+        self.assertEqual({i["kind"] for i in report["incidents"]}, {"planned"})
+
+    def expect_refused(self, *arguments):
+        refused = self.run_command(*arguments, "--state", "state")
+        self.assertEqual(refused.popen.returncode, 3, refused.stderr)
+        self.assertIn("kintsugi status", refused.stderr)
 
 
 def parent_of(pid):

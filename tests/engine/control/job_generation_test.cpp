@@ -218,6 +218,19 @@ TEST_F(JobFaults, shards_of_which_no_copy_is_left_end_the_job_and_are_named) {
   EXPECT_EQ(said<effect::Ended>()->exit_code, 1);
 }
 
+TEST_F(JobFaults, state_that_no_step_was_made_from_is_made_anew_when_it_is_lost) {
+  run();
+  kill(0);
+  kill(2);
+  left_behind.clear();
+  answer_fence();
+  ASSERT_NE(said<effect::Prepare>(), nullptr);
+  EXPECT_FALSE(said<effect::Prepare>()->transition.has_value());
+  prepare_all();
+  EXPECT_EQ(machine.phase(), JobPhase::running);
+  EXPECT_EQ(members(), ranks({1, 3}));
+}
+
 TEST_F(JobFaults, the_loss_of_every_node_ends_the_job) {
   run();
   commit();

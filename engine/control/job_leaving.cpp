@@ -1,0 +1,71 @@
+// JobMachine: ranks that leave by plan (drain, evict). Two planned changes, each at a vote, so that nothing is lost and
+// nobody waits: in the first generation they are members without work, and what they held is copied from them; in the
+// second they are no members, and their processes end.
+#include <algorithm>
+#include <utility>
+
+#include "engine/control/job_machine.hpp"
+
+namespace kintsugi {
+
+using namespace job_event;  // NOLINT(google-build-using-namespace): the machine's own alphabet
+namespace effect = job_effect;
+
+void JobMachine::on(const DrainNode& e) {
+  if (phase_ == JobPhase::stopping || !ranks_.has_node(e.node)) return drop();
+  ranks_.close_node(e.node);
+  draining_.insert(e.node);
+  for (const RankId rank : ranks_.in(RankPhase::starting)) {
+    if (ranks_.node_of(rank) == e.node) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
+  }
+  for (const RankId rank : ranks_.in(RankPhase::up)) {
+    if (ranks_.node_of(rank) == e.node) leaving_.insert(rank);
+  }
+  free_drained();
+  if (phase_ == JobPhase::starting) return lost_while_starting(ranks_.name_of(e.node) + " is drained");
+  refill();
+}
+
+void JobMachine::on(const EvictRank& e) {
+  const bool is_here = ranks_.knows(e.rank) && ranks_.state(e.rank) == RankPhase::up;
+  if (phase_ == JobPhase::stopping || !is_here || leaving_.contains(e.rank)) return drop();
+  ranks_.close_slot(ranks_.node_of(e.rank));
+  leaving_.insert(e.rank);
+  refill();
+}
+
+// Somebody else is up. A job is never drained of its last rank: that one stays until another comes.
+bool JobMachine::can_leave() const {
+  const std::set<RankId> up = ranks_.in(RankPhase::up);
+  return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
+}
+
+std::set<RankId> JobMachine::leaving_members() const {
+  std::set<RankId> both;
+  if (!can_leave()) return both;
+  std::set_intersection(leaving_.begin(), leaving_.end(), members_.begin(), members_.end(),
+                        std::inserter(both, both.end()));
+  return both;
+}
+
+// Of the members to be: those that the plan in force gave nothing are none any more.
+void JobMachine::release_idle() {
+  for (const RankId rank : leaving_members()) {
+    if (!established_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
+    members_.erase(rank);
+    leaving_.erase(rank);
+    ranks_.set(rank, RankPhase::gone);
+    emit(effect::KillRank{rank, "it has left the job, as it was told to"});
+  }
+}
+
+// Nodes on which nothing is left to wait for.
+void JobMachine::free_drained() {
+  std::erase_if(draining_, [&](NodeId node) {
+    if (ranks_.has_rank_on(node)) return false;
+    if (ranks_.has_node(node)) emit(effect::NodeFree{node});
+    return true;
+  });
+}
+
+}  // namespace kintsugi
