@@ -108,7 +108,6 @@ void JobMachine::on(const RankPrepared& e) {
   prepared_.insert(e.rank);
   if (prepared_ != members_) return;
   established_ = true;
-  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
   if (pausing_) return pause();
   resume();
 }
@@ -231,6 +230,7 @@ void JobMachine::pause() {
 
 void JobMachine::resume() {
   if (incident_) incident_->resumed = now_;
+  if (incident_ && transition_) incident_->lanes_recomputed += transition_->again.size();
   emit(effect::Resume{generation_});
   enter(JobPhase::running, request_.deadlines.step);
   refill();

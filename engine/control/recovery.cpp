@@ -203,6 +203,7 @@ std::vector<KeptSum> sums_left(const Plan& plan, Step step, std::span<const Rank
   std::vector<KeptSum> found;
   for (const RankReport& report : reports) {
     if (!report.alive || report.sums.step != step || !plan.has(report.rank)) continue;
+    if (plan.is_idle(report.rank)) continue;  // it is about to leave
     for (const LayerSum& sum : report.sums.sums) {
       const bool is_of_job = sum.layer.value < plan.stages.back().layers.end && tree.contains(sum.node);
       if (is_of_job) found.push_back({sum, report.rank});
