@@ -23,13 +23,18 @@ struct Overloaded : Cases... {
 
 journaled::GenerationMade JobJournal::generation(const std::string& why) const {
   const JobRequest& r = machine_.request();
-  return {r.job, r.lineage, machine_.generation(), machine_.next_rank(), why, machine_.incidents()};
+  return {
+      r.job, r.lineage, machine_.generation(), machine_.next_rank(), why, machine_.incidents(), machine_.is_pausing()};
 }
 
 void JobJournal::record(const DecisionRecord& record, bool last, Instant now) {
   if (!last && now - recorded_ < kRecordInterval) return;
   recorded_ = now;
-  caf::anon_send(writer_, WriteDown{entry_now(journaled::RecordSeen{record.job, record.step, encode_record(record)})});
+  write(journaled::RecordSeen{record.job, record.step, encode_record(record)});
+}
+
+void JobJournal::write(decltype(JournalEntry::what) what) {
+  caf::anon_send(writer_, WriteDown{entry_now(std::move(what))});
 }
 
 void JobJournal::tell(Event event) {
@@ -37,7 +42,7 @@ void JobJournal::tell(Event event) {
   if (event.generation == Generation{}) event.generation = machine_.generation();
   if (event.incident == 0 && machine_.in_incident()) event.incident = machine_.incidents();
   if (event.step == Step{}) event.step = machine_.final_step();
-  caf::anon_send(writer_, WriteDown{entry_now(std::move(event))});
+  write(std::move(event));
 }
 
 void JobJournal::evidence(const JobEvent& event) {
@@ -51,6 +56,8 @@ void JobJournal::evidence(const JobEvent& event) {
                    if (!e.expected) tell_of("its node, by pidfd", machine_.name_of(e.rank), e.why);
                  },
                  [&](const seen::RankFailed& e) { tell_of(machine_.name_of(e.rank), "its work", e.error.message); },
+                 [&](const seen::PauseJob&) { write(generation("the job is to pause")); },
+                 [&](const seen::ResumeJob&) { write(generation("the job goes on")); },
                  [&](const seen::Cancel& e) { tell_of(kSelf, "the job", e.why); },
                  [&](const seen::DeadlinePassed&) { tell_of(kSelf, "the job", "a deadline passed"); },
                  [&](const seen::NodeRestated& e) {

@@ -22,6 +22,7 @@ Result<Adoption> adoption_of(const RestartJob& job, const std::map<NodeId, journ
     adoption.promised = job.generation->generation;
     adoption.next_rank = job.generation->next_rank.value;
     adoption.incidents = job.generation->incidents;
+    adoption.paused = job.generation->paused;
   }
   if (job.record) {
     KINTSUGI_TRY_ASSIGN(adoption.record, decode_record(job.record->message));

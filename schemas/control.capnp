@@ -15,6 +15,8 @@
 #   ranks       finished (with accounts)   -> supervisor
 #   supervisor  save, if asked             -> ranks; each answers saved
 #   supervisor  stop                       -> nodes -> ranks exit; each process's end is a rankDown
+# A node that has lost its supervisor drops what it would say. To the next one it says it whole: stepHistory, jobState, and
+# finished or failed of the generation in force.
 
 using Cxx = import "/capnp/c++.capnp";
 using Record = import "record.capnp";

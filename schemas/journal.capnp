@@ -74,6 +74,7 @@ struct GenerationMade {              # durable before its fence is first sent
   nextRank @4 :UInt32;               # no rank of the job ever had this number or a higher one
   why @5 :Text;
   incidents @6 :UInt32;              # opened in the job so far
+  paused @7 :Bool;                   # or to be
 }
 
 enum EventKind {

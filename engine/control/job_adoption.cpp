@@ -19,6 +19,7 @@ JobEffects JobMachine::adopt(const Adoption& adoption, Instant now) {
   promised_ = generation_ = adoption.promised;
   ranks_.adopt({adoption.next_rank});
   incident_count_ = adoption.incidents;
+  pausing_ = adoption.paused;
   step_ = adoption.first;
   absent_ = adoption.nodes;
   if (adoption.record) learn(*adoption.record);

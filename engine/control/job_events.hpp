@@ -61,6 +61,7 @@ struct Adoption {
   Generation promised;          // the newest that a member may have answered
   std::uint32_t next_rank = 0;  // no rank ever had this number or a higher one
   std::uint32_t incidents = 0;  // so far
+  bool paused = false;          // or to be
   Step first;                   // of the state that the job began with
   std::optional<DecisionRecord> record;
   std::map<NodeId, std::string> nodes;  // of the cluster, that may come back

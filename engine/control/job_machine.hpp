@@ -69,6 +69,7 @@ class JobMachine {
   const JobRequest& request() const { return request_; }
   RankId next_rank() const { return ranks_.next_rank(); }
   std::uint32_t incidents() const { return incident_count_; }
+  bool is_pausing() const { return pausing_; }
   bool in_incident() const { return incident_.has_value(); }
   std::string name_of(RankId rank) const;
   bool operator==(const JobMachine&) const = default;

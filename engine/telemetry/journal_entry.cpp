@@ -102,6 +102,7 @@ void write(const GenerationMade& e, wire::JournalEntry::Builder entry) {
   out.setNextRank(e.next_rank.value);
   out.setWhy(text(e.why));
   out.setIncidents(e.incidents);
+  out.setPaused(e.paused);
 }
 
 void write(const Event& e, wire::JournalEntry::Builder entry) {
@@ -174,7 +175,8 @@ GenerationMade read(wire::GenerationMade::Reader in) {
           .generation = {in.getEpoch(), in.getCounter()},
           .next_rank = {in.getNextRank()},
           .why = text(in.getWhy()),
-          .incidents = in.getIncidents()};
+          .incidents = in.getIncidents(),
+          .paused = in.getPaused()};
 }
 
 Event read(wire::Event::Reader in) {

@@ -75,6 +75,7 @@ struct GenerationMade {  // to be durable before its fence is first sent, and be
   RankId next_rank;  // no rank of the job ever had this number or a higher one
   std::string why;
   std::uint32_t incidents = 0;  // opened in the job so far
+  bool paused = false;          // or to be
   bool operator==(const GenerationMade&) const = default;
 };
 

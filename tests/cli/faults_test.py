@@ -1,6 +1,7 @@
 """Faults struck from outside at real processes: training goes on, with the bits of a run without faults."""
 import json
 import os
+import resource
 import shutil
 import signal
 import time
@@ -311,6 +312,16 @@ class SupervisorLoss(ClusterTest):
         other.popen.kill()
         other.wait()
         self.restart_supervisor()
+        self.expect_the_bits_of_a_quiet_run()
+
+    def test_one_that_cannot_keep_its_promises_goes_and_its_nodes_stay(self):
+        self.begin()
+        resource.prlimit(self.supervisor.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
+        self.assertEqual(self.supervisor.wait(), 1)
+        self.assertIn("nothing is journaled any more", self.supervisor.stderr)
+        self.restart_supervisor()
+        job = self.wait_until_adopted()
+        self.assertEqual(job["generation"], "1.1")
         self.expect_the_bits_of_a_quiet_run()
 
     def test_nodes_end_when_none_comes_for_the_orphan_limit(self):

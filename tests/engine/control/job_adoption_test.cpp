@@ -23,6 +23,7 @@ class Adoption : public JobCase {
     const kintsugi::Adoption known_to_it{promised.value_or(machine.generation()),
                                          machine.next_rank().value,
                                          machine.incidents(),
+                                         paused,
                                          {0},
                                          journaled,
                                          {{{7}, "a"}, {{9}, "b"}}};
@@ -52,6 +53,7 @@ class Adoption : public JobCase {
 
   std::optional<Plan> former;
   std::optional<DecisionRecord> journaled;
+  bool paused = false;
 };
 
 TEST_F(Adoption, whole_membership_goes_on_undisturbed) {
@@ -213,6 +215,18 @@ TEST_F(Adoption, a_job_of_which_nothing_was_promised_starts_as_if_new) {
   run();
   EXPECT_EQ(machine.generation(), (Generation{2, 1}));
   EXPECT_GE(members().begin()->value, 4U);  // a number is given once
+}
+
+TEST_F(Adoption, a_paused_job_stays_paused) {
+  paused = true;
+  restart();
+  come_back(7, false);
+  come_back(9, false);
+  feed(job_event::DeadlinePassed{deadline});
+  answer_fence();
+  prepare_all();
+  EXPECT_EQ(machine.phase(), JobPhase::paused);
+  EXPECT_EQ(said<effect::Resume>(), nullptr);
 }
 
 TEST_F(Adoption, a_cancelled_job_has_nodes_that_come_late_stop) {

@@ -19,7 +19,7 @@ inline std::vector<JournalEntry> one_of_each() {
       {3, NodeLeft{{7}, "its link was reset"}},
       {4, Submitted{{2}, {5}, "model: tiny\n", "job.yaml", 8, 2, 3, "/save", "/resume", true, {100}, 98}},
       {5, Ended{{2}, 130, "it was cancelled"}},
-      {6, GenerationMade{{2}, {5}, {3, 9}, {11}, "rank 2 was killed by signal 9", 6}},
+      {6, GenerationMade{{2}, {5}, {3, 9}, {11}, "rank 2 was killed by signal 9", 6, true}},
       {-7, Event{{2}, {3, 9}, 6, EventKind::first_commit, "supervisor", "rank 2", "goes on", 10, 11, 12, {13}}},
       {8, RecordSeen{{2}, {103}, {std::byte{0}, std::byte{255}, std::byte{7}}}},
   };
