@@ -60,7 +60,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
         [this](const LinkDown& m) { on_down(m); },
         [this](const AdmissionDone& m) { on_admission(m); },
         [this](const ToNode& m) { to_node(m); },
-        [this](const ToFollower& m) { to_follower(m); },
+        [this](const ToFollower& m) { to_follower(m.job, std::move(*m.frame)); },
         [this](const JobView& m) {
           if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
         },
@@ -85,6 +85,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
  private:
+  static constexpr std::size_t kEndsKept = 4;
+
   struct Job {
     caf::actor supervisor;           // none while it is being admitted
     std::shared_ptr<Link> follower;  // may be none
@@ -308,6 +310,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
   // The newest follower is the one that is told.
   void follow(const std::shared_ptr<Link>& link, JobId wanted) {
     const auto job = jobs_.find(wanted);
+    if (const auto ended = ended_.find(wanted); ended != ended_.end()) {
+      static_cast<void>(link->send(ended->second.copy_frame()));
+      return;
+    }
     if (job == jobs_.end() || !job->second.supervisor) {
       return refuse(link, {ErrorAction::refuse, fmt::format("job {} has ended, or never was", wanted.value)});
     }
@@ -398,17 +404,22 @@ class ClusterSupervisor final : public caf::event_based_actor {
     return std::nullopt;
   }
 
-  void to_follower(const ToFollower& m) {
-    const auto job = jobs_.find(m.job);
+  void to_follower(JobId id, transport::Frame frame) {
+    const auto job = jobs_.find(id);
     if (job == jobs_.end() || !job->second.follower || !job->second.follows) return;
     const std::shared_ptr<Link>& link = job->second.follower;
-    const Result<void> sent = link->send(std::move(*m.frame));
+    const Result<void> sent = link->send(std::move(frame));
     // A client that does not keep up loses its link rather than the one frame that may be the end.
     if (!sent) link->close("the client is too slow: " + sent.error().message);
   }
 
   void on_job_ended(const JobEnded& m) {
     parts_.logger.info("a job ended", {{"job", m.job.value}, {"exit_code", m.exit_code}, {"why", m.message}});
+    const ControlMessage told = *ControlMessage::parse(std::move(*m.told));
+    to_follower(m.job, told.copy_frame());
+    // A follower that lost its link may come late.
+    ended_.emplace(m.job, told);
+    if (ended_.size() > kEndsKept) ended_.erase(ended_.begin());
     jobs_.erase(m.job);
     carry_out(members_.step(member_event::JobEnded{m.job}));
     if (stopping_) end();
@@ -442,6 +453,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   Membership members_;
   NodeLinks node_links_;                            // of every member
   std::map<NodeId, journaled::NodeJoined> absent_;  // a former supervisor's, not back yet
+  std::map<JobId, ControlMessage> ended_;           // the newest ends, with their reports
   std::map<JobId, Job> jobs_;
   std::uint32_t next_job_;  // never reused; 0 means "the only one"
   bool stopping_ = false;

@@ -308,8 +308,9 @@ class JobSupervisor final : public caf::event_based_actor {
     lose("stop");
     if (e.exit_code != 0) parts_.logger.warning("the job ended early", {{"job", parts_.job.value}, {"why", e.message}});
     promises_.in_turn([this, e] {
-      to_follower(frames_.ended(e, report_.has_steps() ? report_.json(parts_.version) : ""));
-      send(parts_.cluster, JobEnded{parts_.job, e.exit_code, e.message});
+      send(parts_.cluster, JobEnded{parts_.job, e.exit_code, e.message,
+                                    std::make_shared<transport::Frame>(make_frame(
+                                        frames_.ended(e, report_.has_steps() ? report_.json(parts_.version) : "")))});
       quit();
     });
   }

@@ -81,6 +81,7 @@ struct JobEnded {
   JobId job;
   int exit_code = 0;
   std::string message;
+  std::shared_ptr<transport::Frame> told;  // schemas::Ended, for whoever follows, now or late
 };
 
 struct JobParts {

@@ -80,7 +80,11 @@ class NodeJob final : public caf::event_based_actor {
       case schemas::Message::STOP: stop(in.getStop().getWhy().cStr()); return {};
       default: break;
     }
-    for (auto& [rank, local] : ranks_) to_rank(local, message.copy_frame(), {});
+    // A fence is for all that live. What follows it is for the members of its plan: a rank that came up since is not one.
+    const bool is_for_all = message.which() == schemas::Message::FENCE;
+    for (auto& [rank, local] : ranks_) {
+      if (is_for_all || (plan_ && plan_->has(rank))) to_rank(local, message.copy_frame(), {});
+    }
     return {};
   }
 

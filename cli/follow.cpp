@@ -81,7 +81,7 @@ class JobFollower {
   void on(ClusterEnded&) { end_ = JobEnd{kFailed, "the supervisor ended"}; }
 
   void on(ChildEnded& child) {
-    if (!request_.ends_with_children || at_deadline_) return;
+    if (!request_.is_deserted || !request_.is_deserted() || at_deadline_) return;
     wait_until(kChildGrace, {kFailed, child.name + " " + child.end.text()});
   }
 

@@ -11,10 +11,10 @@
 namespace kintsugi::cli {
 
 struct FollowRequest {
-  actors::Submission submission;                  // follow = false: returns once the job is accepted
-  std::string report_file;                        // empty: none
-  bool ends_with_children = false;                // `run`: the end of a child is the end of the job
-  std::function<void(const InboxItem&)> on_item;  // sees every item first; may be empty
+  actors::Submission submission;           // follow = false: returns once the job is accepted
+  std::string report_file;                 // empty: none
+  std::function<bool()> is_deserted = {};  // `run`: no child is left, which is the end of the job; may be empty
+  std::function<void(const InboxItem&)> on_item = {};  // sees every item first; may be empty
   // A lost supervisor may come back: dials it again, for so long. Empty: the job ends with it.
   std::function<void()> dial_again = {};
   Duration patience = {};

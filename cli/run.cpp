@@ -48,6 +48,7 @@ class Nodes {
     return {};
   }
 
+  bool all_ended() const { return running_.empty(); }
   void kill() {
     for (const pid_t pid : running_) watcher_.signal(pid, SIGKILL);
   }
@@ -123,7 +124,8 @@ int run(const RunOptions& o) {
   JobEnd end;
   if (const Result<void> started = nodes.start((*cluster)->address(), token, submission.ranks); started) {
     const Client client(inbox, {{(*cluster)->address().text()}, token}, logger);
-    end = follow_job(inbox, {submission, o.job.report, true, [&](const InboxItem& item) { nodes.forget_ended(item); }});
+    end = follow_job(inbox, {submission, o.job.report, [&] { return nodes.all_ended(); },
+                             [&](const InboxItem& item) { nodes.forget_ended(item); }});
   } else {
     end = {kFailed, started.error().message};
   }

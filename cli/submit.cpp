@@ -23,7 +23,7 @@ int submit(const SubmitOptions& o) {
   Client client(inbox, *cluster, o.log.make("submit"));
   const JobEnd end = follow_job(inbox, {job->submission,
                                         o.job.report,
-                                        false,
+                                        {},
                                         {},
                                         [&client] { client.dial(); },
                                         seconds(job->config.resilience.orphan_limit)});

@@ -3,6 +3,8 @@
 
 #include <future>
 
+#include <thread>
+
 #include "tests/transport/link/link_harness.hpp"
 
 namespace kintsugi::transport {
@@ -34,6 +36,9 @@ TEST(Dial, a_wrong_secret_is_refused_and_says_what_to_do) {
   EXPECT_EQ(link.error().message, "the supervisor at " + supervisor.address.text() +
                                       " refused the join token: its secret is not the one of this cluster; get a new "
                                       "one from `kintsugi supervise`");
+  // Counted after the answer has left, on the supervisor's own thread.
+  const Instant deadline = SteadyClock().now() + seconds(10);
+  while (supervisor.service.strangers().refused == 0 && SteadyClock().now() < deadline) std::this_thread::yield();
   EXPECT_EQ(supervisor.service.strangers().refused, 1u);
   EXPECT_EQ(inbox.downs(), 0u);
 }
