@@ -75,7 +75,7 @@ struct ParallelConfig {
 };
 
 struct ResilienceConfig {
-  std::int64_t replicas = 2;  // copies of every shard, the primary's included; fewer where there are fewer ranks
+  std::int64_t replicas = 2;        // copies of every shard, the primary's included; fewer where there are fewer ranks
   std::int64_t orphan_limit = 600;  // seconds that training goes on without a supervisor
   bool operator==(const ResilienceConfig&) const = default;
 };

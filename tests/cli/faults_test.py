@@ -274,7 +274,7 @@ class SupervisorLoss(ClusterTest):
         self.nodes = []
         self.client = self.start("submit", self.job, "--state", "state", "--ranks", 2, "--threads", 1, "--report",
                                  self.report)
-        wait_for(lambda: "waiting" in self.client.stderr, "the job is accepted")
+        wait_for(lambda: [j["phase"] for j in self.status()["jobs"]] == ["waiting for slots"], "the job is accepted")
         self.kill_supervisor()
         self.restart_supervisor()
         self.nodes = [self.start("join", *self.join, "--slots", 2)]
