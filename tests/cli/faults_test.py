@@ -188,7 +188,7 @@ class Membership(ClusterTest):
 class SupervisorLoss(ClusterTest):
     """The supervisor is killed: nodes train on without it, and the next one finds the job."""
 
-    STEPS = 1500
+    STEPS = 2000
 
     def setUp(self):
         super().setUp()
@@ -220,8 +220,9 @@ class SupervisorLoss(ClusterTest):
         wait_for(lambda: cpu_ticks(self.ranks) > before + 20, "the ranks work")
 
     def wait_until_adopted(self):
-        return wait_for(lambda: not self.client.running() or
-                        next((j for j in self.status()["jobs"] if j["phase"] == "running"), None), "the job is adopted")
+        """The job as its supervisor shows it."""
+        return wait_for(lambda: next((j for j in self.status()["jobs"] if j["phase"] == "running"), None),
+                        "the job is adopted")
 
     def expect_the_bits_of_a_quiet_run(self):
         self.assertEqual(self.client.wait(), 0, self.client.stderr)
@@ -287,7 +288,7 @@ class SupervisorLoss(ClusterTest):
         self.nodes = []
         self.client = self.start("submit", self.job, "--state", "state", "--ranks", 2, "--threads", 1, "--report",
                                  self.report)
-        wait_for(lambda: self.status()["jobs"], "the job is accepted")
+        wait_for(lambda: [j["phase"] for j in self.status()["jobs"]] == ["waiting for slots"], "the job is accepted")
         self.kill_supervisor()
         self.restart_supervisor()
         self.nodes = [self.start("join", *self.join, "--slots", 2)]
@@ -316,11 +317,14 @@ class SupervisorLoss(ClusterTest):
         other.popen.kill()
         other.wait()
         self.restart_supervisor()
-        self.expect_the_bits_of_a_quiet_run()
+        job = self.wait_until_adopted()
+        self.assertEqual(job["generation"], "1.1")
+        self.assertEqual(sorted(rank["pid"] for rank in job["ranks"]), self.ranks)
 
     def test_one_that_cannot_keep_its_promises_goes_and_its_nodes_stay(self):
         self.begin()
-        resource.prlimit(self.supervisor.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
+        full = (self.folder / "state" / "journal").stat().st_size
+        resource.prlimit(self.supervisor.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
         self.assertEqual(self.supervisor.wait(), 1)
         self.assertIn("nothing is journaled any more", self.supervisor.stderr)
         self.restart_supervisor()
