@@ -2,16 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <utility>
 
 namespace kintsugi::bench {
-
-double cpu_seconds() {
-  std::timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
 
 JobConfig fleet_job(const FleetShape& shape) {
   constexpr std::int64_t kBlocks = 126, kHeadWidth = 128;
@@ -46,13 +39,11 @@ Fleet::Fleet(const FleetShape& shape, JobConfig job)
   carry_out(machine_.start({1}));
 }
 
-JobEffects Fleet::feed(const JobEvent& event) {
-  ++received_;
-  const double began = cpu_seconds();
-  JobEffects effects = machine_.step(event, {1000});
-  spent_ += cpu_seconds() - began;
-  carry_out(effects);
-  return effects;
+void Fleet::feed(const std::vector<JobEvent>& events) {
+  received_ += events.size();
+  const Instant began = clock_.now();
+  for (const JobEvent& event : events) carry_out(machine_.step(event, {1000}));
+  spent_ += (clock_.now() - began).seconds();
 }
 
 void Fleet::carry_out(const JobEffects& effects) {
@@ -61,7 +52,6 @@ void Fleet::carry_out(const JobEffects& effects) {
     const bool to_all = std::holds_alternative<job_effect::Fence>(e) ||
                         std::holds_alternative<job_effect::Prepare>(e) || std::holds_alternative<job_effect::Resume>(e);
     if (to_all) sent_ += nodes_.size();
-    if (std::holds_alternative<job_effect::Resume>(e)) resumed_ = machine_.plan();
   }
 }
 
@@ -104,22 +94,30 @@ std::vector<RankReport> Fleet::write_reports() const {
 void Fleet::answer_fence(Cost& cost) {
   const Generation g = machine_.generation();
   reports_ = write_reports();
-  const double began = spent_;
-  for (const RankReport& report : reports_) feed(job_event::RankReported{g, report});
-  for (const NodeId node : nodes_) {
-    cost.reports = spent_ - began;  // all but the last, after which it decides
-    feed(job_event::NodeReported{node, g, {}});
-  }
-  cost.decide = spent_ - began - cost.reports;
+  std::vector<JobEvent> events;
+  for (const RankReport& report : reports_) events.emplace_back(job_event::RankReported{g, report});
+  for (const NodeId node : nodes_) events.emplace_back(job_event::NodeReported{node, g, {}});
+  const JobEvent last = events.back();
+  events.pop_back();
+  double began = spent_;
+  feed(events);
+  cost.reports = spent_ - began;
+  began = spent_;
+  feed({last});
+  cost.decide = spent_ - began;
 }
 
 void Fleet::prepare_all(Cost& cost) {
   const Digest digest = machine_.plan()->digest();
   const Step step = machine_.final_step();
+  std::vector<JobEvent> events;
+  for (const PlanRank& r : machine_.plan()->ranks) {
+    events.emplace_back(job_event::RankPrepared{r.rank, machine_.generation(), digest, step});
+  }
   const double began = spent_;
-  const std::vector<PlanRank> ranks = machine_.plan()->ranks;
-  for (const PlanRank& r : ranks) feed(job_event::RankPrepared{r.rank, machine_.generation(), digest, step});
+  feed(events);
   KINTSUGI_ASSERT(machine_.phase() == JobPhase::running);
+  resumed_ = machine_.plan();
   cost.prepared = spent_ - began;
 }
 
@@ -127,16 +125,16 @@ void Fleet::commit() {
   DecisionRecord record{{1}, {1}, machine_.plan()->generation, {machine_.final_step().value + 1}};
   record.updates = record.step.value;
   known_ = record;
-  feed(job_event::StepFinal{record});
+  feed({job_event::StepFinal{record}});
 }
 
 void Fleet::start() {
   for (std::uint32_t n = 1; n <= shape_.members; ++n) {
     nodes_.insert({n});
-    feed(job_event::NodeReady{{n}, std::to_string(n), 1, std::to_string(n / shape_.nodes_of_rack)});
+    feed({job_event::NodeReady{{n}, std::to_string(n), 1, std::to_string(n / shape_.nodes_of_rack)}});
   }
   const std::vector<PlanRank> ranks = starting_;
-  for (const PlanRank& r : ranks) feed(job_event::RankUp{r.rank, "one kind"});
+  for (const PlanRank& r : ranks) feed({job_event::RankUp{r.rank, "one kind"}});
   Cost cost;
   answer_fence(cost);
   prepare_all(cost);
@@ -149,7 +147,7 @@ Fleet::Cost Fleet::lose(const std::vector<NodeId>& nodes) {
   sent_ = received_ = 0;
   for (const NodeId node : nodes) {
     nodes_.erase(node);
-    feed(job_event::NodeLost{node, "connection reset"});
+    feed({job_event::NodeLost{node, "connection reset"}});
   }
   cost.lost = spent_;
   answer_fence(cost);

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi::bench {
@@ -20,9 +21,6 @@ struct FleetShape {
 // A GPT-2-shaped job with about two shards a member, two copies of each.
 JobConfig fleet_job(const FleetShape& shape);
 
-// CPU seconds of one thread.
-double cpu_seconds();
-
 class Fleet {
  public:
   Fleet(const FleetShape& shape, JobConfig job);
@@ -32,7 +30,7 @@ class Fleet {
   // Those nodes are lost within a step that everybody has begun and every other rank has finished but for the vote.
   struct Cost {
     std::size_t messages_in = 0, messages_out = 0;                      // through the root
-    double lost = 0, reports = 0, decide = 0, prepared = 0, total = 0;  // CPU seconds in the machine
+    double lost = 0, reports = 0, decide = 0, prepared = 0, total = 0;  // seconds in the machine
   };
   Cost lose(const std::vector<NodeId>& nodes);
 
@@ -41,7 +39,8 @@ class Fleet {
   const std::vector<RankReport>& reports() const { return reports_; }
 
  private:
-  JobEffects feed(const JobEvent& event);
+  // One after the other; the machine's time counts, not that of making them.
+  void feed(const std::vector<JobEvent>& events);
   void carry_out(const JobEffects& effects);
   void answer_fence(Cost& cost);
   void prepare_all(Cost& cost);
@@ -56,7 +55,8 @@ class Fleet {
   std::optional<Plan> resumed_;
   std::vector<RankReport> reports_;
   std::size_t sent_ = 0, received_ = 0;
-  double spent_ = 0;  // CPU seconds in the machine
+  SteadyClock clock_;
+  double spent_ = 0;  // seconds in the machine
 };
 
 }  // namespace kintsugi::bench
