@@ -23,6 +23,7 @@ const char* JobMachine::name_of(CauseKind kind) {
     case CauseKind::planned: return "planned";
     case CauseKind::no_progress: return "no progress";
     case CauseKind::work_failed: return "work failed";
+    case CauseKind::link_cut: return "link cut";
     case CauseKind::rank_lost: return "rank lost";
     case CauseKind::node_lost: return "node lost";
   }
@@ -47,6 +48,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   finished_.clear();
   saved_.clear();
   members_ = ranks_.in(RankPhase::up);
+  for (const RankId rank : left_out_ranks()) members_.erase(rank);
   release_idle();
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
@@ -160,7 +162,10 @@ void JobMachine::prepare(Plan plan, std::optional<Transition> transition) {
 
 // What a process holds whose end was not seen is reported by nobody.
 void JobMachine::give_up_unless_more_may_come(const std::vector<ShardId>& lost) {
-  if (ranks_.in(RankPhase::up) != members_) return begin_generation(std::nullopt);  // who came meanwhile may have them
+  if (ranks_.in(RankPhase::up) != members_) {  // who came meanwhile may have them, or was left out
+    link_faults_.forget();
+    return begin_generation(std::nullopt);
+  }
   const std::set<RankId> unseen = ranks_.in(RankPhase::gone);
   if (unseen.empty() && absent_.empty()) return stop_lost(lost);
   std::string whom = unseen.empty() ? "" : "the end of " + ranks_.names_of(unseen) + " and what it left behind";
@@ -223,6 +228,7 @@ void JobMachine::became_final(const DecisionRecord& record) {
   step_ = record.step;
   known_ = record;
   changes_ = 0;
+  link_faults_.worked();
   emit(effect::Report{record});
 }
 

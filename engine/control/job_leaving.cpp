@@ -18,6 +18,7 @@ void JobMachine::on(const DrainNode& e) {
   for (const RankId rank : std::set<RankId>(ranks_.ranks_on(e.node))) {
     if (ranks_.state(rank) == RankPhase::starting) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
     if (ranks_.state(rank) == RankPhase::up) leaving_.insert(rank);
+    if (leaving_.contains(rank) && is_left_out(e.node)) refuse(rank, ranks_.name_of(rank) + " had no work");
   }
   free_drained();
   if (phase_ == JobPhase::starting) return lost_while_starting(ranks_.name_of(e.node) + " is drained");

@@ -26,6 +26,7 @@
 
 #include "engine/control/fence_answers.hpp"
 #include "engine/control/job_events.hpp"
+#include "engine/control/link_faults.hpp"
 #include "engine/control/rank_table.hpp"
 
 namespace kintsugi {
@@ -76,7 +77,7 @@ class JobMachine {
 
  private:
   // Why a generation ends; a later kind explains more than an earlier one.
-  enum class CauseKind : std::uint8_t { planned, no_progress, work_failed, rank_lost, node_lost };
+  enum class CauseKind : std::uint8_t { planned, no_progress, work_failed, link_cut, rank_lost, node_lost };
   struct Cause {
     CauseKind kind = CauseKind::planned;
     std::string target, why;
@@ -158,6 +159,10 @@ class JobMachine {
   void leave_starting_if_ready();
   void lost_while_starting(const std::string& why);
   void go_on_without(const std::set<RankId>& silent);
+  std::optional<Cause> accuse(const job_event::RankFailed& e);
+  bool is_left_out(NodeId node) const { return left_out().contains(node); }
+  std::set<NodeId> left_out() const;
+  std::set<RankId> left_out_ranks() const;
   void refuse(RankId rank, const std::string& why);
   void refill();
 
@@ -198,6 +203,7 @@ class JobMachine {
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on
+  LinkFaults link_faults_;
   std::set<RankId> leaving_;  // by plan: drained or evicted
   std::set<NodeId> draining_;
   bool pausing_ = false;  // asked for; until it is taken back
