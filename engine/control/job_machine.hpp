@@ -170,6 +170,7 @@ class JobMachine {
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
   void start_over(const std::string& why);
+  void fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause);
   void consider_reports();
   void go_on_from(const Cut& cut, const std::vector<RankReport>& reports);
   void start_where_state_is(const std::set<NodeId>& nodes);
@@ -182,6 +183,7 @@ class JobMachine {
   void on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes, const std::string& what);
   void became_final(const DecisionRecord& record);
   void open_incident(const Cause& cause);
+  void explain_incident(const Cause& cause);
   void close_incident();
 
   JobRequest request_;

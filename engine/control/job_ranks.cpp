@@ -170,12 +170,9 @@ void JobMachine::on(const NodeLost& e) {
   if (phase_ == JobPhase::stopping) return end_if_all_down();
   if (phase_ == JobPhase::adopting) return;
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
-  if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});
-  if (phase_ == JobPhase::fencing) {
-    answers_.forget(e.node);
-    if (answers_.complete()) consider_reports();
-    return;
-  }
+  const Cause cause{CauseKind::node_lost, ranks_.name_of(e.node), why};
+  if (phase_ == JobPhase::fencing && (lost.empty() || overdue_.empty())) return fence_without(e.node, lost, cause);
+  if (!lost.empty()) return lose_members(lost, cause);
   refill();
 }
 
