@@ -1,5 +1,5 @@
-// What one incident costs the job's machine and its planner, for clusters and losses of several sizes. Prints JSON: medians
-// of wall time in milliseconds, and how many members work or hold something else than before.
+// What one incident costs the job's machine and its planner, for clusters and losses of several sizes. Prints JSON: CPU
+// time in milliseconds, median and least of some repetitions, and how many members work or hold something else than before.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -23,10 +23,9 @@ using Figures = std::map<std::string, std::vector<double>>;
 
 template <class Work>
 auto timed(Figures& out, const char* name, const Work& work) {
-  const SteadyClock clock;
-  const Instant began = clock.now();
+  const double began = cpu_seconds();
   auto result = work();
-  out[name].push_back((clock.now() - began).seconds());
+  out[name].push_back(cpu_seconds() - began);
   return result;
 }
 
@@ -76,16 +75,16 @@ Json incident(const FleetShape& shape, std::uint32_t losses, const JobConfig& jo
     out["shards_with_other_holders"] = changes.shards;
     out["reason"] = after.reason;
   }
-  const auto median_ms = [](Figures& figures) {
+  const auto milliseconds_of = [](Figures& figures) {
     Json all;
     for (auto& [name, seconds] : figures) {
       std::sort(seconds.begin(), seconds.end());
-      all[name] = seconds[seconds.size() / 2] * 1e3;
+      all[name] = {{"median", seconds[seconds.size() / 2] * 1e3}, {"least", seconds.front() * 1e3}};
     }
     return all;
   };
-  out["machine_ms"] = median_ms(machine);
-  out["parts_ms"] = median_ms(parts);
+  out["machine_ms"] = milliseconds_of(machine);
+  out["parts_ms"] = milliseconds_of(parts);
   return out;
 }
 
