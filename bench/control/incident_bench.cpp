@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/control/fleet.hpp"
+#include "engine/model/presets.hpp"
 #include "engine/plan/plan_changes.hpp"
 
 namespace kintsugi::bench {
@@ -100,6 +101,9 @@ int run(const std::vector<std::uint32_t>& arguments) {
     for (const std::uint32_t members : {256U, 1'024U, 4'096U, 16'384U}) add({.members = members}, 1);
     for (const std::uint32_t losses : {8U, 64U, 512U}) add({.members = 16'384}, losses);
     for (const std::uint32_t losses : {1U, 64U}) add({.members = 16'384, .lanes_of_member = 4}, losses);
+    JobConfig large = fleet_job({.members = 16'384});
+    large.model = *find_preset("llama-3-405b");
+    all.push_back(incident({.members = 16'384}, 1, large));
   }
   std::cout << all.dump(1) << '\n';
   return 0;

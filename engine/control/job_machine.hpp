@@ -49,6 +49,8 @@ const char* to_string(JobPhase phase);
 constexpr std::uint32_t kMaxChangesWithoutStep = 16;
 // New processes for lost ones: a machine on which ranks die at once must not be kept busy by that.
 constexpr std::size_t kMaxRestarts = 8;
+// In a large cluster many are lost in a minute that have nothing to do with each other: one restart for so many ranks.
+constexpr std::size_t kRanksOfRestart = 16;
 constexpr Duration kRestartWindow = seconds(60);
 
 class JobMachine {
@@ -153,6 +155,7 @@ class JobMachine {
   std::uint64_t needed() const;
   void try_start();
   std::uint64_t launch(std::uint64_t count, const std::set<NodeId>& first = {});
+  std::size_t max_restarts() const;
   // Into free slots, as far as the budget goes. False: it is spent.
   bool replace_lost();
   void leave_starting_if_ready();
