@@ -217,6 +217,19 @@ TEST_F(RepairTest, new_copies_lie_on_other_racks_than_those_that_stay) {
   for (const ShardHolders& holders : plan_.shards) EXPECT_NE(rack[holders.primary], rack[holders.replicas.at(0)]);
 }
 
+TEST_F(RepairTest, copies_of_one_node_are_spread_as_soon_as_there_is_another) {
+  begin(16, 2, 20);
+  for (PlanMember& m : request_.members) m.node = {0};
+  plan_ = make_plan(request_, job_, *layout_).value();
+  ASSERT_EQ(plan_.failure_domains(), 1U);
+  lose(5);
+  join(1);
+  repair();
+  expect_sound();
+  EXPECT_NE(plan_.reason.find("repaired"), std::string::npos) << plan_.reason;
+  EXPECT_EQ(plan_.failure_domains(), 2U);
+}
+
 TEST_F(RepairTest, any_losses_and_joins_leave_sound_plans_that_move_one_copy_for_each_that_is_lost) {
   const PhiloxKey key = philox_key(5);
   std::uint64_t drawn = 0;
