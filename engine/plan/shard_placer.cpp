@@ -179,6 +179,12 @@ std::vector<ShardHolders> ShardPlacer::run() {
 }
 
 void ShardPlacer::spread(const Shard& shard, ShardHolders& holders) {
+  if (holders.replicas.empty()) return;
+  const std::size_t primary = member_of(holders.primary).value();
+  if (kept_ == ShardsKept::all && holders.replicas.size() == 1 &&
+      node_[member_of(holders.replicas[0]).value()].first != node_[primary].first) {
+    return;  // most often
+  }
   std::vector<std::size_t> nodes, racks;  // of holders that stay, by where they begin
   const auto add = [&](std::size_t member) {
     nodes.push_back(node_[member].first);
@@ -187,8 +193,7 @@ void ShardPlacer::spread(const Shard& shard, ShardHolders& holders) {
   const auto shares = [](const std::vector<std::size_t>& domains, std::size_t mine, std::size_t all) {
     return domains.size() < all && std::find(domains.begin(), domains.end(), mine) != domains.end();
   };
-  if (holders.replicas.empty()) return;
-  add(member_of(holders.primary).value());
+  add(primary);
   std::erase_if(holders.replicas, [&](RankId replica) {
     const std::size_t member = member_of(replica).value();
     const bool moves = shares(nodes, node_[member].first, nodes_) ||
