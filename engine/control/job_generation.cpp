@@ -90,6 +90,16 @@ void JobMachine::on(const NodeReported& e) {
   if (answers_.complete()) consider_reports();
 }
 
+// No plan was made yet: the others need no new fence to go on without those. Of a rack's nodes, that are lost one after
+// the other, the first makes a generation.
+void JobMachine::fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause) {
+  for (const RankId rank : lost) members_.erase(rank);
+  if (members_.empty()) return begin_generation(cause);
+  answers_.forget(node, lost);
+  if (!lost.empty()) explain_incident(cause);
+  if (answers_.complete()) consider_reports();
+}
+
 void JobMachine::consider_reports() {
   if (incident_) incident_->fenced = now_;
   const std::vector<RankReport> reports = answers_.take_reports();
@@ -238,15 +248,21 @@ void JobMachine::open_incident(const Cause& cause) {
     ++incident_->restarts;
     incident_->fenced.reset();
     incident_->resumed.reset();
-  } else {
-    incident_.emplace();
-    incident_->id = ++incident_count_;
-    incident_->detected = now_;
   }
   if (step_in_progress && cause.kind != CauseKind::planned) {
     interrupted_ = {*plan_, {}, {}};
     if (transition_) interrupted_->from = transition_->step;
     if (transition_) interrupted_->sums = transition_->sums;
+  }
+  explain_incident(cause);
+}
+
+void JobMachine::explain_incident(const Cause& cause) {
+  if (!incident_) {
+    incident_.emplace();
+    incident_->id = ++incident_count_;
+    incident_->detected = now_;
+    incident_->generation = generation_;
   }
   if (incident_->kind.empty() || cause.kind > incident_kind_) {
     incident_kind_ = cause.kind;

@@ -49,8 +49,10 @@ std::set<RankId> JobMachine::leaving_members() const {
 
 // Of the members to be: those that the plan in force gave nothing are none any more.
 void JobMachine::release_idle() {
+  if (!established_ || !plan_ || leaving_.empty()) return;
+  const std::vector<RankId> idle = plan_->idle_ranks();
   for (const RankId rank : leaving_members()) {
-    if (!established_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
+    if (!std::binary_search(idle.begin(), idle.end(), rank)) continue;
     members_.erase(rank);
     leaving_.erase(rank);
     ranks_.set(rank, RankPhase::gone);

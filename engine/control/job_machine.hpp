@@ -50,6 +50,8 @@ const char* to_string(JobPhase phase);
 constexpr std::uint32_t kMaxChangesWithoutStep = 16;
 // New processes for lost ones: a machine on which ranks die at once must not be kept busy by that.
 constexpr std::size_t kMaxRestarts = 8;
+// In a large cluster many are lost in a minute that have nothing to do with each other: one restart for so many ranks.
+constexpr std::size_t kRanksOfRestart = 16;
 constexpr Duration kRestartWindow = seconds(60);
 
 class JobMachine {
@@ -154,6 +156,7 @@ class JobMachine {
   std::uint64_t needed() const;
   void try_start();
   std::uint64_t launch(std::uint64_t count, const std::set<NodeId>& first = {});
+  std::size_t max_restarts() const;
   // Into free slots, as far as the budget goes. False: it is spent.
   bool replace_lost();
   void leave_starting_if_ready();
@@ -175,6 +178,7 @@ class JobMachine {
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
   void start_over(const std::string& why);
+  void fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause);
   void consider_reports();
   void go_on_from(const Cut& cut, const std::vector<RankReport>& reports);
   void start_where_state_is(const std::set<NodeId>& nodes);
@@ -187,6 +191,7 @@ class JobMachine {
   void on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes, const std::string& what);
   void became_final(const DecisionRecord& record);
   void open_incident(const Cause& cause);
+  void explain_incident(const Cause& cause);
   void close_incident();
 
   JobRequest request_;

@@ -49,11 +49,15 @@ std::uint64_t JobMachine::launch(std::uint64_t count, const std::set<NodeId>& fi
   return launched;
 }
 
+std::size_t JobMachine::max_restarts() const {
+  return std::max<std::size_t>(kMaxRestarts, wanted() / kRanksOfRestart);
+}
+
 bool JobMachine::replace_lost() {
   while (!restarts_.empty() && restarts_.front() + kRestartWindow <= now_) restarts_.pop_front();
-  const std::uint64_t affordable = kMaxRestarts - restarts_.size();
+  const std::uint64_t affordable = max_restarts() - std::min(max_restarts(), restarts_.size());
   restarts_.resize(restarts_.size() + launch(std::min(gap(), affordable)), now_);
-  return restarts_.size() < kMaxRestarts;
+  return restarts_.size() < max_restarts();
 }
 
 // The first time all that were asked for, later anybody: the others are let in as they come.
@@ -70,7 +74,7 @@ void JobMachine::lost_while_starting(const std::string& why) {
   const bool affordable = replace_lost();
   const bool stuck = ranks_.count(RankPhase::starting) == 0 && ranks_.count(RankPhase::up) < needed();
   if (stuck && !affordable) {
-    return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, kMaxRestarts,
+    return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, restarts_.size(),
                                kRestartWindow.ns / seconds(1).ns));
   }
   leave_starting_if_ready();
@@ -173,12 +177,9 @@ void JobMachine::on(const NodeLost& e) {
   if (phase_ == JobPhase::stopping) return end_if_all_down();
   if (phase_ == JobPhase::adopting) return;
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
-  if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});
-  if (phase_ == JobPhase::fencing) {
-    answers_.forget(e.node);
-    if (answers_.complete()) consider_reports();
-    return;
-  }
+  const Cause cause{CauseKind::node_lost, ranks_.name_of(e.node), why};
+  if (phase_ == JobPhase::fencing && (lost.empty() || overdue_.empty())) return fence_without(e.node, lost, cause);
+  if (!lost.empty()) return lose_members(lost, cause);
   refill();
 }
 
