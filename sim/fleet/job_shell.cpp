@@ -1,0 +1,151 @@
+#include "sim/fleet/job_shell.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kintsugi::sim {
+
+namespace {
+
+Digest copy_digest(ShardId shard, Step step, bool corrupt) {
+  return {(std::uint64_t{shard.value} << 1) | (corrupt ? 1 : 0), step.value};
+}
+
+constexpr const char* kVariant = "simulated";
+
+}  // namespace
+
+JobShell::JobShell(const Fold& fold, std::uint64_t lineage, std::uint32_t wanted, std::uint32_t nodes, Instant now,
+                   EffectHandler handler)
+    : handler_(std::move(handler)) {
+  JobRequest request;
+  request.job = {1};
+  request.lineage = {lineage};
+  request.config = fold.job;
+  request.ranks = wanted;
+  request.nodes = nodes;
+  request.deadlines = JobDeadlines::from_budget(seconds(600));
+  machine_ = std::make_unique<JobMachine>(std::move(request));
+  ++steps_;
+  for (const JobEffect& effect : machine_->start(now)) handler_(effect);
+}
+
+void JobShell::feed(const JobEvent& event, Instant now) {
+  ++steps_;
+  for (const JobEffect& effect : machine_->step(event, now)) {
+    if (const auto* intend = std::get_if<job_effect::Intend>(&effect)) intended_ = intend->generation;
+    if (std::holds_alternative<job_effect::Fence>(effect)) intended_.reset();
+    if (std::holds_alternative<job_effect::Resume>(effect)) index_copies();
+    handler_(effect);
+  }
+}
+
+void JobShell::index_copies() {
+  in_force_ = machine_->plan();
+  left_.clear();
+  held_.clear();
+  for (std::uint32_t s = 0; s < in_force_->shards.size(); ++s) {
+    held_[in_force_->shards[s].primary].push_back({s});
+    for (const RankId replica : in_force_->shards[s].replicas) held_[replica].push_back({s});
+  }
+}
+
+void JobShell::node_ready(NodeId node, const std::string& name, const std::string& rack, std::uint32_t slots,
+                          Instant now) {
+  nodes_.insert(node);
+  feed(job_event::NodeReady{node, name, slots, rack}, now);
+}
+
+void JobShell::node_lost(NodeId node, const std::string& why, Instant now) {
+  if (nodes_.erase(node) == 0) return;
+  left_.erase(node);
+  std::erase_if(living_, [&](const auto& r) { return r.second == node; });
+  feed(job_event::NodeLost{node, why}, now);
+}
+
+void JobShell::drain(NodeId node, Instant now) {
+  if (nodes_.contains(node)) feed(job_event::DrainNode{node}, now);
+}
+
+void JobShell::ranks_up(const std::vector<PlanRank>& ranks, Instant now) {
+  for (const PlanRank& r : ranks) {
+    if (!nodes_.contains(r.node)) continue;
+    living_[r.rank] = r.node;
+    feed(job_event::RankUp{r.rank, kVariant}, now);
+  }
+}
+
+void JobShell::rank_down(RankId rank, const std::string& why, bool expected, Instant now) {
+  const auto found = living_.find(rank);
+  if (found != living_.end()) {
+    if (!expected) left_[found->second].push_back(inventory(rank, found->second, false));
+    living_.erase(found);
+  }
+  corrupt_.erase(rank);
+  feed(job_event::RankDown{rank, why, expected}, now);
+}
+
+void JobShell::rank_failed(RankId rank, const std::string& why, Instant now) {
+  feed(job_event::RankFailed{rank, machine_->generation(), {ErrorAction::end_generation, why}}, now);
+}
+
+RankReport JobShell::inventory(RankId rank, NodeId node, bool alive) const {
+  RankReport report{rank, node, alive, {}, record_};
+  const auto held = held_.find(rank);
+  if (held == held_.end()) return report;
+  const Step step = machine_->final_step();
+  for (const ShardId shard : held->second) {
+    const bool bad = corrupt_.contains(rank) && shard == held->second.front();
+    report.copies.push_back({shard, step, step.value, copy_digest(shard, step, bad), false});
+  }
+  return report;
+}
+
+void JobShell::answer_fence(Instant now) {
+  const Generation generation = machine_->generation();
+  const auto open = [&] { return machine_->phase() == JobPhase::fencing && machine_->generation() == generation; };
+  const std::map<RankId, NodeId> living = living_;
+  for (const auto& [rank, node] : living) {
+    if (open()) feed(job_event::RankReported{generation, inventory(rank, node, true)}, now);
+  }
+  const std::set<NodeId> nodes = nodes_;
+  for (const NodeId node : nodes) {
+    const auto left = left_.find(node);
+    if (open()) {
+      feed(job_event::NodeReported{node, generation, left == left_.end() ? std::vector<RankReport>{} : left->second},
+           now);
+    }
+  }
+}
+
+void JobShell::all_prepared(Instant now) {
+  const Plan plan = *machine_->plan();
+  const Digest digest = plan.digest();
+  for (const PlanRank& r : plan.ranks) {
+    if (machine_->phase() != JobPhase::preparing || machine_->generation() != plan.generation) return;
+    feed(job_event::RankPrepared{r.rank, plan.generation, digest, machine_->final_step()}, now);
+  }
+}
+
+void JobShell::commit(bool change, Instant now) {
+  if (machine_->phase() != JobPhase::running) return;
+  DecisionRecord record;
+  record.job = machine_->request().job;
+  record.lineage = machine_->request().lineage;
+  record.generation = machine_->generation();
+  record.step = {machine_->final_step().value + 1};
+  record.updates = record.step.value;
+  record.failure_domains = static_cast<std::uint16_t>(machine_->request().config.resilience.replicas);
+  if (change) record.next_generation = intended_;
+  record_ = record;
+  feed(job_event::StepFinal{record}, now);
+}
+
+std::optional<RankId> JobShell::rank_on(NodeId node) const {
+  for (const auto& [rank, on] : living_) {
+    if (on == node) return rank;
+  }
+  return {};
+}
+
+}  // namespace kintsugi::sim
