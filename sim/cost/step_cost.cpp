@@ -1,7 +1,6 @@
 #include "sim/cost/step_cost.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "engine/plan/cost.hpp"
 
@@ -49,17 +48,17 @@ StepParts StepCost::under(const Plan& plan, double slow) const {
   const Workload& w = s_.workload;
   const SystemFigures& system = s_.cluster.system;
   const double members_of_stage = static_cast<double>(plan.ranks.size()) / static_cast<double>(plan.stages.size());
-  std::map<RankId, double> load;
+  std::vector<double> load(plan.ranks.back().rank.value + 1, 0.0);  // by rank number
   std::uint32_t most_lanes = 0;
   for (const StagePlan& stage : plan.stages) {
     const double lane = lane_seconds(stage.layers);
     for (const CellBlock& block : stage.blocks) {
-      load[block.rank] += lane * block.lanes.count();
+      load[block.rank.value] += lane * block.lanes.count();
       most_lanes = std::max(most_lanes, block.lanes.count());
     }
   }
   StepParts parts;
-  for (const auto& [rank, seconds] : load) parts.compute = std::max(parts.compute, seconds);
+  for (const double seconds : load) parts.compute = std::max(parts.compute, seconds);
   const double bubble_operations = static_cast<double>(w.stages - 1) / static_cast<double>(w.interleave);
   parts.bubble = operation(plan) * bubble_operations;
   parts.compute *= slow;

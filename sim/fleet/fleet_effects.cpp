@@ -18,8 +18,8 @@ std::uint64_t hash_of(Generation g) {
 }
 
 // Only nodes of the plan that the plan before did not have need weights beside their shards.
-bool has_newcomers(const Plan& plan, const std::optional<Plan>& before) {
-  if (!before) return true;
+bool has_newcomers(const Plan& plan, const Plan* before) {
+  if (before == nullptr) return true;
   auto known = before->ranks.begin();
   for (const PlanRank& r : plan.ranks) {
     while (known != before->ranks.end() && known->rank < r.rank) ++known;
@@ -70,7 +70,7 @@ void FleetRun::fence(const job_effect::Fence& f) {
   decisions_ = fold(decisions_, hash_of(f.generation));
   const std::size_t members = job_ ? job_->living().size() : fold_.members;
   training_.stop(now(), "planned change");
-  const Plan* in_force = job_ && job_->in_force() ? &*job_->in_force() : nullptr;
+  const Plan* in_force = job_ ? job_->in_force() : nullptr;
   const double takes = phase_cost_.fence(members, in_force) + phase_cost_.report(members);
   after(starting_ ? 0 : takes, Kind::answered, f.generation.counter);
   if (!starting_) strike_recovery();
@@ -86,10 +86,9 @@ void FleetRun::prepare(const job_effect::Prepare& p) {
       decisions_ = fold(decisions_, m.from.value);
     }
   }
-  const ModelLayout layout(fold_.job.model);
   const std::size_t members = p.plan.ranks.size();
   const double takes = phase_cost_.plan(members) +
-                       phase_cost_.prepare(p.plan, p.transition ? &*p.transition : nullptr, layout, fold_.scale,
+                       phase_cost_.prepare(p.plan, p.transition ? &*p.transition : nullptr, layout_, fold_.scale,
                                            has_newcomers(p.plan, job_->in_force())) +
                        phase_cost_.wave(members);
   after(starting_ ? 0 : takes, Kind::prepared, p.plan.generation.counter);
@@ -117,7 +116,8 @@ void FleetRun::set_pace(bool resumed) {
   const double slow = slowest();
   const double step = step_cost_.under(*job_->machine().plan(), slow).total();
   if (out_.step_seconds == 0) out_.step_seconds = step;
-  const char* const lost_to = slow > 1 ? "stragglers" : step < out_.step_seconds ? "extra nodes" : "short-handed";
+  const bool faster = step < out_.step_seconds * (1 - 1e-9);
+  const char* const lost_to = slow > 1 ? "stragglers" : faster ? "extra nodes" : "short-handed";
   if (resumed)
     training_.run(now(), step, lost_to);
   else

@@ -16,6 +16,7 @@ FleetRun::FleetRun(const Scenario& scenario, const Timeline& timeline, std::uint
       timeline_(timeline),
       seed_(seed),
       fold_(fold_of(scenario)),
+      layout_(fold_.job.model),
       step_cost_(scenario),
       phase_cost_(scenario, step_cost_),
       training_(out_),

@@ -95,6 +95,7 @@ class FleetRun {
   const Timeline& timeline_;
   const std::uint64_t seed_;
   const Fold fold_;
+  const ModelLayout layout_;  // of the folded model
   const StepCost step_cost_;
   const PhaseCost phase_cost_;
   FleetOutcome out_;

@@ -41,13 +41,25 @@ void JobShell::feed(const JobEvent& event, Instant now) {
 }
 
 void JobShell::index_copies() {
-  in_force_ = machine_->plan();
+  in_force_ = std::make_unique<const Plan>(*machine_->plan());
   left_.clear();
-  held_.clear();
-  for (std::uint32_t s = 0; s < in_force_->shards.size(); ++s) {
-    held_[in_force_->shards[s].primary].push_back({s});
-    for (const RankId replica : in_force_->shards[s].replicas) held_[replica].push_back({s});
-  }
+  held_first_.assign(machine_->next_rank().value + 1, 0);
+  const auto for_each_copy = [&](const auto& visit) {
+    for (std::uint32_t s = 0; s < in_force_->shards.size(); ++s) {
+      visit(in_force_->shards[s].primary, ShardId{s});
+      for (const RankId replica : in_force_->shards[s].replicas) visit(replica, ShardId{s});
+    }
+  };
+  for_each_copy([&](RankId rank, ShardId) { ++held_first_[rank.value + 1]; });
+  for (std::size_t r = 1; r < held_first_.size(); ++r) held_first_[r] += held_first_[r - 1];
+  held_.resize(held_first_.back());
+  std::vector<std::uint32_t> at(held_first_.begin(), held_first_.end() - 1);
+  for_each_copy([&](RankId rank, ShardId shard) { held_[at[rank.value]++] = shard; });
+}
+
+std::span<const ShardId> JobShell::held_by(RankId rank) const {
+  if (rank.value + 1 >= held_first_.size()) return {};
+  return std::span(held_).subspan(held_first_[rank.value], held_first_[rank.value + 1] - held_first_[rank.value]);
 }
 
 void JobShell::node_ready(NodeId node, const std::string& name, const std::string& rack, std::uint32_t slots,
@@ -91,11 +103,11 @@ void JobShell::rank_failed(RankId rank, const std::string& why, Instant now) {
 
 RankReport JobShell::inventory(RankId rank, NodeId node, bool alive) const {
   RankReport report{rank, node, alive, {}, record_};
-  const auto held = held_.find(rank);
-  if (held == held_.end()) return report;
   const Step step = machine_->final_step();
-  for (const ShardId shard : held->second) {
-    const bool bad = corrupt_.contains(rank) && shard == held->second.front();
+  const std::span<const ShardId> held = held_by(rank);
+  report.copies.reserve(held.size());
+  for (const ShardId shard : held) {
+    const bool bad = corrupt_.contains(rank) && shard == held.front();
     report.copies.push_back({shard, step, step.value, copy_digest(shard, step, bad), false});
   }
   return report;
@@ -104,17 +116,16 @@ RankReport JobShell::inventory(RankId rank, NodeId node, bool alive) const {
 void JobShell::answer_fence(Instant now) {
   const Generation generation = machine_->generation();
   const auto open = [&] { return machine_->phase() == JobPhase::fencing && machine_->generation() == generation; };
-  const std::map<RankId, NodeId> living = living_;
+  const std::vector<std::pair<RankId, NodeId>> living(living_.begin(), living_.end());
   for (const auto& [rank, node] : living) {
     if (open()) feed(job_event::RankReported{generation, inventory(rank, node, true)}, now);
   }
-  const std::set<NodeId> nodes = nodes_;
+  const std::vector<NodeId> nodes(nodes_.begin(), nodes_.end());
   for (const NodeId node : nodes) {
+    if (!open()) return;
     const auto left = left_.find(node);
-    if (open()) {
-      feed(job_event::NodeReported{node, generation, left == left_.end() ? std::vector<RankReport>{} : left->second},
-           now);
-    }
+    feed(job_event::NodeReported{node, generation, left == left_.end() ? std::vector<RankReport>{} : left->second},
+         now);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 
 #include "engine/control/job_machine.hpp"
 #include "sim/fleet/fold.hpp"
@@ -43,21 +44,25 @@ class JobShell {
   const std::map<RankId, NodeId>& living() const { return living_; }
   // The lowest living rank there.
   std::optional<RankId> rank_on(NodeId node) const;
-  const std::optional<Plan>& in_force() const { return in_force_; }
+  // The plan that was resumed last; null before.
+  const Plan* in_force() const { return in_force_.get(); }
   bool has_intent() const { return intended_.has_value(); }
 
  private:
   void feed(const JobEvent& event, Instant now);
   RankReport inventory(RankId rank, NodeId node, bool alive) const;
   void index_copies();
+  std::span<const ShardId> held_by(RankId rank) const;
 
   EffectHandler handler_;
   std::unique_ptr<JobMachine> machine_;
   std::map<RankId, NodeId> living_;
   std::set<NodeId> nodes_;
   std::map<NodeId, std::vector<RankReport>> left_;  // by processes that are gone
-  std::optional<Plan> in_force_;                    // the last that was resumed
-  std::map<RankId, std::vector<ShardId>> held_;     // under it
+  std::unique_ptr<const Plan> in_force_;  // the last that was resumed
+  // Under it: shards by rank number, those of rank r at held_first_[r].. of held_.
+  std::vector<ShardId> held_;
+  std::vector<std::uint32_t> held_first_;
   std::optional<DecisionRecord> record_;            // the newest
   std::optional<Generation> intended_;
   std::set<RankId> corrupt_;

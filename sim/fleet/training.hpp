@@ -48,7 +48,10 @@ class Training {
     book(cause, steps * outcome_.step_seconds);
   }
   void finish(Instant now) {
-    if (running_) settle(now);
+    if (running_) {
+      settle(now);
+      book("step in progress at the end", fraction_ * outcome_.step_seconds);
+    }
     if (!running_ && stopped_) book(stopped_for_, (now - *stopped_).seconds());
     running_ = false;
   }
