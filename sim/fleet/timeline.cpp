@@ -81,7 +81,8 @@ Timeline draw_timeline(const Scenario& s, std::uint64_t seed) {
   timeline.causes.emplace_back("trace");
   const auto of_trace = static_cast<std::uint32_t>(s.faults.size());
   for (const TraceEvent& e : s.trace) {
-    if (e.start < s.duration) drawer.add({e.start, of_trace, e.kind, e.node, e.end - e.start, 2, false});
+    if (e.start < s.duration && e.node < s.cluster.provisioned())
+      drawer.add({e.start, of_trace, e.kind, e.node, e.end - e.start, 2, false});
   }
   timeline.faults = drawer.take();
   return timeline;
