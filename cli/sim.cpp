@@ -48,7 +48,7 @@ class ProgressBar {
 };
 
 Result<void> write_text(const std::string& path, const std::string& text) {
-  return write_file_atomically(path, std::as_bytes(std::span(text)));
+  return write_to(path, std::as_bytes(std::span(text)));
 }
 
 void print(const sim::FleetReport& r) {
