@@ -107,8 +107,9 @@ void FleetRun::happen(const FleetEvent& e) {
     case Kind::first_commit:
       if (!current || !training_.is_running() || supervisor_lost_) return;
       if (struck_by_) out_.recovery.push_back(now().ns * 1e-9 - struck_by_->second);
+      job_->commit(job_->has_intent(), now());  // closes the incident
       struck_by_.reset();
-      return job_->commit(job_->has_intent(), now());
+      return;
     case Kind::vote:
       if (current && training_.is_running() && job_->has_intent()) job_->commit(true, now());
       return;
