@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,6 +48,18 @@ class ProgressBar {
   int last_ = -1;
 };
 
+// Before hours are spent on what cannot be kept.
+Result<void> check_output(const char* option, const std::string& path) {
+  if (path.empty()) return {};
+  if (std::filesystem::is_directory(path)) {
+    return Error{ErrorAction::tell_user, fmt::format("{}: {} is a directory; name a file", option, path)};
+  }
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (::access(folder.c_str(), W_OK) == 0) return {};
+  return Error{ErrorAction::tell_user, fmt::format("{}: {}; make the folder, or name another", option,
+                                                   errno_message("cannot write in", folder.string()))};
+}
+
 Result<void> write_text(const std::string& path, const std::string& text) {
   return write_to(path, std::as_bytes(std::span(text)));
 }
@@ -86,6 +99,8 @@ void print_table(const sim::FleetReport& r) {
 int simulate(const SimOptions& o) {
   const Result<sim::Scenario> scenario = sim::load_scenario(o.scenario);
   if (!scenario) return fail(scenario.error());
+  if (const auto fine = check_output("--report", o.report); !fine) return fail(fine.error());
+  if (const auto fine = check_output("--html", o.html); !fine) return fail(fine.error());
   std::optional<double> table;
   if (!o.table.empty()) {
     table = sim::seconds_from(o.table);

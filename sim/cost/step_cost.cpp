@@ -78,7 +78,10 @@ StepParts StepCost::under(const Plan& plan, double slow) const {
     // float32 gradient sums in, bfloat16 weights out, each (n - 1) / n of a stage's parameters, over all links of a member.
     const double bytes =
         6.0 * parameters_ / static_cast<double>(w.stages) * (members_of_stage - 1.0) / members_of_stage;
-    parts.data = kExposedData * bytes / (t * system.rank_bandwidth);
+    // Sums are added inside a pod first: between pods each member sends its part of what is left.
+    const double pods = std::min<double>(s_.cluster.pods, members_of_stage);
+    const double between = bytes * (pods - 1) / members_of_stage * system.oversubscription;
+    parts.data = kExposedData * (bytes + between) / (t * system.rank_bandwidth);
   }
   return parts;
 }

@@ -12,6 +12,7 @@ const std::vector<SystemFigures>& table() {
           .local_bandwidth = 450e9,  // NVLink 4, 900 GB/s both ways (same sheet)
           .rank_bandwidth = 50e9,    // 400 Gb/s for each GPU (Llama 3, section 3.3.1)
           .latency = 10e-6,          // a few switches of RoCE: an assumption
+          .oversubscription = 7,     // 1:7 at the aggregation layer (section 3.3.1)
           .storage_write = 2e12,     // Tectonic, 2 TB/s sustained (section 3.3.1)
           .storage_read = 7e12,      // 7 TB/s at its peak (section 3.3.1)
       },

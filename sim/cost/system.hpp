@@ -10,11 +10,12 @@ namespace kintsugi::sim {
 
 struct SystemFigures {
   std::string name;
-  double rank_flops = 0;       // dense bfloat16, peak
-  double local_bandwidth = 0;  // bytes/s a rank, one way, to ranks of its node
-  double rank_bandwidth = 0;   // bytes/s a rank, one way, to other nodes
-  double latency = 0;          // seconds between two nodes
-  double storage_write = 0;    // bytes/s of the whole cluster, sustained
+  double rank_flops = 0;        // dense bfloat16, peak
+  double local_bandwidth = 0;   // bytes/s a rank, one way, to ranks of its node
+  double rank_bandwidth = 0;    // bytes/s a rank, one way, to other nodes
+  double latency = 0;           // seconds between two nodes
+  double oversubscription = 1;  // of the links between pods: so many times less than inside
+  double storage_write = 0;     // bytes/s of the whole cluster, sustained
   double storage_read = 0;
 };
 

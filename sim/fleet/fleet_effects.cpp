@@ -13,10 +13,6 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-std::uint64_t hash_of(Generation g) {
-  return (std::uint64_t{g.epoch} << 32) | g.counter;
-}
-
 // Only nodes of the plan that the plan before did not have need weights beside their shards.
 bool has_newcomers(const Plan& plan, const Plan* before) {
   if (before == nullptr) return true;
@@ -44,10 +40,10 @@ void FleetRun::carry_out(const JobEffect& effect) {
   } else if (const auto* p = std::get_if<job_effect::Prepare>(&effect)) {
     prepare(*p);
   } else if (const auto* intend = std::get_if<job_effect::Intend>(&effect)) {
-    decisions_ = fold(decisions_, hash_of(intend->generation));
+    decisions_ = fold(decisions_, number_of(intend->generation));
     // While a supervisor is told that all are ready: one wave down, one vote.
     if (training_.is_running()) {
-      queue_.push(training_.next_commit(now()), {Kind::vote, job_->machine().generation().counter});
+      queue_.push(training_.next_commit(now()), {Kind::vote, number_of(job_->machine().generation())});
     }
   } else if (const auto* kill = std::get_if<job_effect::KillRank>(&effect)) {
     decisions_ = fold(decisions_, kill->rank.value);
@@ -67,19 +63,19 @@ void FleetRun::carry_out(const JobEffect& effect) {
 }
 
 void FleetRun::fence(const job_effect::Fence& f) {
-  decisions_ = fold(decisions_, hash_of(f.generation));
+  decisions_ = fold(decisions_, number_of(f.generation));
   const std::size_t members = job_ ? job_->living().size() : fold_.members;
   training_.stop(now(), "planned change");
   const Plan* in_force = job_ ? job_->in_force() : nullptr;
   const double takes = phase_cost_.fence(members, in_force) + phase_cost_.report(members);
-  after(starting_ ? 0 : takes, Kind::answered, f.generation.counter);
+  after(starting_ ? 0 : takes, Kind::answered, number_of(f.generation));
   if (!starting_) strike_recovery();
 }
 
 void FleetRun::prepare(const job_effect::Prepare& p) {
   ++out_.plans;
   const Digest digest = p.plan.digest();
-  decisions_ = fold(fold(fold(decisions_, digest.high), digest.low), hash_of(p.plan.generation));
+  decisions_ = fold(fold(fold(decisions_, digest.high), digest.low), number_of(p.plan.generation));
   if (p.transition) {
     for (const ShardMove& m : p.transition->moves) {
       decisions_ = fold(decisions_, (std::uint64_t{m.shard.value} << 32) | m.to.value);
@@ -91,13 +87,13 @@ void FleetRun::prepare(const job_effect::Prepare& p) {
                        phase_cost_.prepare(p.plan, p.transition ? &*p.transition : nullptr, layout_, fold_.scale,
                                            has_newcomers(p.plan, job_->in_force())) +
                        phase_cost_.wave(members);
-  after(starting_ ? 0 : takes, Kind::prepared, p.plan.generation.counter);
+  after(starting_ ? 0 : takes, Kind::prepared, number_of(p.plan.generation));
 }
 
 void FleetRun::resume() {
   set_pace(true);
   starting_ = false;
-  queue_.push(training_.next_commit(now()), {Kind::first_commit, job_->machine().generation().counter});
+  queue_.push(training_.next_commit(now()), {Kind::first_commit, number_of(job_->machine().generation())});
   arm_step_faults();
   count_ranks();
 }

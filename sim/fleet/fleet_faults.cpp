@@ -54,10 +54,21 @@ void FleetRun::strike_supervisor(const Fault&) {
   after(s_.policy.orphan_limit, Kind::orphaned, supervisor_losses_);
 }
 
+// What the former one was told and had asked for is void; who is lost or new is noticed again.
 void FleetRun::supervisor_back() {
   supervisor_lost_ = false;
-  if (job_ && job_->machine().phase() == JobPhase::running && !training_.is_running() && !struck_by_) set_pace(true);
-  for (const FleetEvent& e : std::exchange(waiting_, {})) happen(e);
+  const std::vector<FleetEvent> waiting = std::exchange(waiting_, {});
+  if (job_) {
+    const bool was_running = job_->machine().phase() == JobPhase::running;
+    job_->adopt(now());
+    const JobPhase phase = job_->machine().phase();
+    if (phase == JobPhase::adopting) queue_.push(std::max(now(), job_->deadline()), {Kind::adoption_over, 0});
+    if (was_running && phase == JobPhase::running && !training_.is_running() && !struck_by_) set_pace(true);
+  }
+  for (const FleetEvent& e : waiting) {
+    const bool stays = e.kind == Kind::noticed || e.kind == Kind::ranks_up || e.kind == Kind::rank_down;
+    if (stays && !job_is_dead_) happen(e);
+  }
 }
 
 void FleetRun::notice(const Fault& fault) {

@@ -75,7 +75,7 @@ void FleetRun::happen(const FleetEvent& e) {
   const bool of_supervisor = e.kind == Kind::answered || e.kind == Kind::prepared || e.kind == Kind::ranks_up ||
                              e.kind == Kind::vote || e.kind == Kind::noticed || e.kind == Kind::rank_down;
   if (supervisor_lost_ && of_supervisor) return waiting_.push_back(e);
-  const bool current = job_ && job_->machine().generation().counter == e.number;
+  const bool current = job_ && number_of(job_->machine().generation()) == e.number;
   switch (e.kind) {
     case Kind::fault:
       if (e.number + 1 < timeline_.faults.size()) {
@@ -122,6 +122,9 @@ void FleetRun::happen(const FleetEvent& e) {
       durable_steps_ = training_.steps_at(now());
       return after(s_.policy.checkpoint_interval, Kind::durable);
     case Kind::supervisor_back: return supervisor_back();
+    case Kind::adoption_over:
+      if (job_ && job_->machine().phase() == JobPhase::adopting) job_->deadline_passed(now());
+      return;
     case Kind::orphaned:
       if (supervisor_lost_ && supervisor_losses_ == e.number) training_.stop(now(), "supervisor");
       return;

@@ -15,25 +15,30 @@ struct FleetEvent {
     fault,         // number: in the timeline
     extra_fault,   // number: in extra_
     noticed,       // number: in struck_
-    answered,      // number: generation counter
-    prepared,      // number: generation counter
+    answered,      // number: generation
+    prepared,      // number: generation
     ranks_up,      // number: in starts_
     rank_down,     // number: rank
     node_free,     // number: machine; drained, it goes
-    first_commit,  // number: generation counter
-    vote,          // number: generation counter that was intended under
+    first_commit,  // number: generation
+    vote,          // number: generation that was intended under
     node_back,     // number: provisioned node
     spot_comes,
     spot_leaves,  // number: spot node
     durable,      // a checkpoint is whole
     supervisor_back,
-    orphaned,  // number: supervisor's loss
-    restored,  // from a durable checkpoint
+    adoption_over,  // number: generation; nobody else comes
+    orphaned,       // number: supervisor's loss
+    restored,       // from a durable checkpoint
     end,
   };
   Kind kind = Kind::end;
   std::uint64_t number = 0;
 };
+
+constexpr std::uint64_t number_of(Generation g) {
+  return (std::uint64_t{g.epoch} << 32) | g.counter;
+}
 
 inline std::uint64_t fingerprint(const FleetEvent& e) {
   return fold(static_cast<std::uint64_t>(e.kind), e.number);
@@ -75,7 +80,6 @@ class FleetRun {
   void spot_comes();
   void spot_leaves(std::uint32_t machine);
   void supervisor_back();
-  void replay();
   double detection(const Fault& fault) const;
   bool is_working(std::uint32_t machine) const;
   std::string name_of(std::uint32_t machine) const;
@@ -116,8 +120,7 @@ class FleetRun {
   bool starting_ = true;  // nothing takes time before the first step
   bool supervisor_lost_ = false;
   std::uint64_t supervisor_losses_ = 0;
-  std::vector<std::uint64_t> held_back_;  // noticed while nobody decides
-  std::vector<FleetEvent> waiting_;       // of the supervisor
+  std::vector<FleetEvent> waiting_;  // for a supervisor
   std::uint32_t spots_ = 0;
   double durable_steps_ = 0;
   std::optional<std::pair<std::uint32_t, double>> struck_by_;  // cause and time of what stopped training

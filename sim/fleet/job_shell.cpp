@@ -27,16 +27,61 @@ JobShell::JobShell(const Fold& fold, std::uint64_t lineage, std::uint32_t wanted
   request.deadlines = JobDeadlines::from_budget(seconds(600));
   machine_ = std::make_unique<JobMachine>(std::move(request));
   ++steps_;
-  for (const JobEffect& effect : machine_->start(now)) handler_(effect);
+  take(machine_->start(now));
 }
 
 void JobShell::feed(const JobEvent& event, Instant now) {
   ++steps_;
-  for (const JobEffect& effect : machine_->step(event, now)) {
+  take(machine_->step(event, now));
+}
+
+void JobShell::take(const JobEffects& effects) {
+  for (const JobEffect& effect : effects) {
     if (const auto* intend = std::get_if<job_effect::Intend>(&effect)) intended_ = intend->generation;
+    if (const auto* start = std::get_if<job_effect::StartRanks>(&effect)) {
+      for (const PlanRank& r : start->ranks) starting_[r.rank] = r.node;
+    }
+    if (const auto* arm = std::get_if<job_effect::ArmDeadline>(&effect)) {
+      deadline_number_ = arm->number;
+      deadline_at_ = arm->at;
+    }
     if (std::holds_alternative<job_effect::Fence>(effect)) intended_.reset();
     if (std::holds_alternative<job_effect::Resume>(effect)) index_copies();
     handler_(effect);
+  }
+}
+
+void JobShell::deadline_passed(Instant now) {
+  feed(job_event::DeadlinePassed{deadline_number_}, now);
+}
+
+// Members of the generation in force go on under it; one that was fenced and not resumed has none.
+void JobShell::adopt(Instant now) {
+  const JobMachine& former = *machine_;
+  JobRequest request = former.request();
+  ++request.epoch;
+  Adoption adoption{
+      former.generation(), former.next_rank().value, former.incidents(), former.is_pausing(), {}, record_, {}};
+  for (const auto& [id, node] : nodes_) adoption.nodes[id] = node.name;
+  const bool resumed = in_force_ && former.generation() == in_force_->generation;
+  machine_ = std::make_unique<JobMachine>(std::move(request));
+  intended_.reset();
+  ++steps_;
+  take(machine_->adopt(adoption, now));
+  std::map<NodeId, job_event::NodeRestated> restated;
+  for (const auto& [id, node] : nodes_) {
+    restated[id] = {id, adoption.promised, {}, {}, {}, record_};
+    if (resumed) restated[id].in_force = *in_force_;
+    for (const RankReport& left : left_[id]) restated[id].gone.push_back(left.rank);
+  }
+  for (const auto& [rank, node] : living_) restated.at(node).living.push_back({rank, kVariant});
+  for (const auto& [rank, node] : starting_) {
+    if (restated.contains(node)) restated.at(node).living.push_back({rank, ""});
+  }
+  const std::map<NodeId, Node> nodes = nodes_;
+  for (const auto& [id, node] : nodes) {
+    feed(job_event::NodeReady{id, node.name, node.slots, node.rack, true}, now);
+    feed(restated.at(id), now);
   }
 }
 
@@ -64,7 +109,7 @@ std::span<const ShardId> JobShell::held_by(RankId rank) const {
 
 void JobShell::node_ready(NodeId node, const std::string& name, const std::string& rack, std::uint32_t slots,
                           Instant now) {
-  nodes_.insert(node);
+  nodes_[node] = {name, rack, slots};
   feed(job_event::NodeReady{node, name, slots, rack}, now);
 }
 
@@ -72,6 +117,7 @@ void JobShell::node_lost(NodeId node, const std::string& why, Instant now) {
   if (nodes_.erase(node) == 0) return;
   left_.erase(node);
   std::erase_if(living_, [&](const auto& r) { return r.second == node; });
+  std::erase_if(starting_, [&](const auto& r) { return r.second == node; });
   feed(job_event::NodeLost{node, why}, now);
 }
 
@@ -81,13 +127,14 @@ void JobShell::drain(NodeId node, Instant now) {
 
 void JobShell::ranks_up(const std::vector<PlanRank>& ranks, Instant now) {
   for (const PlanRank& r : ranks) {
-    if (!nodes_.contains(r.node)) continue;
+    if (starting_.erase(r.rank) == 0) continue;  // its node is gone, or it was told to end
     living_[r.rank] = r.node;
     feed(job_event::RankUp{r.rank, kVariant}, now);
   }
 }
 
 void JobShell::rank_down(RankId rank, const std::string& why, bool expected, Instant now) {
+  starting_.erase(rank);
   const auto found = living_.find(rank);
   if (found != living_.end()) {
     if (!expected) left_[found->second].push_back(inventory(rank, found->second, false));
@@ -120,7 +167,8 @@ void JobShell::answer_fence(Instant now) {
   for (const auto& [rank, node] : living) {
     if (open()) feed(job_event::RankReported{generation, inventory(rank, node, true)}, now);
   }
-  const std::vector<NodeId> nodes(nodes_.begin(), nodes_.end());
+  std::vector<NodeId> nodes;
+  for (const auto& [node, what] : nodes_) nodes.push_back(node);
   for (const NodeId node : nodes) {
     if (!open()) return;
     const auto left = left_.find(node);

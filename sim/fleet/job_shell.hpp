@@ -36,6 +36,11 @@ class JobShell {
   void all_prepared(Instant now);
   // The next step becomes final; with `change` everybody was ready for the generation that is intended.
   void commit(bool change, Instant now);
+  // A new supervisor takes the job over (DESIGN C6): a new machine, which learns from the nodes what they run.
+  void adopt(Instant now);
+  // The deadline that the machine armed last passes.
+  void deadline_passed(Instant now);
+  Instant deadline() const { return deadline_at_; }
   // Of that member's first copy, from now on.
   void corrupt(RankId rank) { corrupt_.insert(rank); }
 
@@ -49,7 +54,13 @@ class JobShell {
   bool has_intent() const { return intended_.has_value(); }
 
  private:
+  struct Node {
+    std::string name, rack;
+    std::uint32_t slots = 0;
+  };
+
   void feed(const JobEvent& event, Instant now);
+  void take(const JobEffects& effects);
   RankReport inventory(RankId rank, NodeId node, bool alive) const;
   void index_copies();
   std::span<const ShardId> held_by(RankId rank) const;
@@ -57,15 +68,18 @@ class JobShell {
   EffectHandler handler_;
   std::unique_ptr<JobMachine> machine_;
   std::map<RankId, NodeId> living_;
-  std::set<NodeId> nodes_;
+  std::map<NodeId, Node> nodes_;
+  std::map<RankId, NodeId> starting_;               // no hello yet
   std::map<NodeId, std::vector<RankReport>> left_;  // by processes that are gone
-  std::unique_ptr<const Plan> in_force_;  // the last that was resumed
+  std::unique_ptr<const Plan> in_force_;            // the last that was resumed
   // Under it: shards by rank number, those of rank r at held_first_[r].. of held_.
   std::vector<ShardId> held_;
   std::vector<std::uint32_t> held_first_;
-  std::optional<DecisionRecord> record_;            // the newest
+  std::optional<DecisionRecord> record_;  // the newest
   std::optional<Generation> intended_;
   std::set<RankId> corrupt_;
+  std::uint64_t deadline_number_ = 0;
+  Instant deadline_at_;
   std::uint64_t steps_ = 0;
 };
 

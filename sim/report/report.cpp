@@ -34,6 +34,7 @@ Json parameters(const Scenario& s) {
   json["cluster"] = {{"nodes", s.cluster.nodes},
                      {"spares", s.cluster.spares},
                      {"ranks_per_node", s.cluster.ranks_per_node},
+                     {"pods", s.cluster.pods},
                      {"racks", s.cluster.racks},
                      {"switches", s.cluster.switches},
                      {"system", system.name},

@@ -72,7 +72,7 @@ Workload read_workload(const YamlNode& node, ConfigErrors& errors) {
 ClusterShape read_cluster(const YamlNode& node, ConfigErrors& errors) {
   ConfigMap map(node, "cluster",
                 {"nodes", "spares", "ranks_per_node", "racks", "switches", "pods", "system", "rank_flops",
-                 "local_bandwidth", "rank_bandwidth", "latency", "storage_write", "storage_read"},
+                 "local_bandwidth", "rank_bandwidth", "oversubscription", "latency", "storage_write", "storage_read"},
                 errors);
   ClusterShape c;
   c.nodes = static_cast<std::uint32_t>(map.integer("nodes", {1, 1 << 20}));
@@ -99,6 +99,7 @@ ClusterShape read_cluster(const YamlNode& node, ConfigErrors& errors) {
   replace("rank_bandwidth", c.system.rank_bandwidth);
   replace("storage_write", c.system.storage_write);
   replace("storage_read", c.system.storage_read);
+  c.system.oversubscription = map.number("oversubscription", {1, 1000}, c.system.oversubscription);
   c.system.latency = read_seconds(map, "latency", c.system.latency);
   return c;
 }

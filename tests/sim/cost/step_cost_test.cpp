@@ -58,6 +58,8 @@ TEST(StepCost, bytes_take_time_in_proportion_to_bandwidth) {
   EXPECT_NEAR(slow.data / fast.data, 2, 1e-6);
   EXPECT_NEAR(slow.tensor / fast.tensor, 4, 1e-6);
   EXPECT_EQ(slow.compute, fast.compute);
+  s.cluster.pods = 2;
+  EXPECT_GT(StepCost(s).under(plan).data, slow.data * 1.1);
 }
 
 }  // namespace

@@ -111,6 +111,22 @@ TEST(Fleet, training_goes_on_without_a_supervisor_until_the_orphan_limit) {
   EXPECT_NEAR(lost(longer, "supervisor"), 300, longer.step_seconds);
 }
 
+TEST(Fleet, a_new_supervisor_adopts_what_trains_without_disturbing_it) {
+  const FleetOutcome o = run(small("faults: [{ class: supervisor, at: 1h }]\n"));
+  EXPECT_TRUE(o.incidents.empty());
+  EXPECT_EQ(o.plans, 1u);
+  EXPECT_NEAR(o.goodput_in_job(), 1, 2e-5);
+}
+
+TEST(Fleet, a_change_that_the_supervisor_died_in_is_made_by_the_next_one) {
+  const FleetOutcome o = run(small("faults: [{ class: process, at: 1h }, { class: supervisor, at: 3630s }]\n"
+                                   "policy: { rebuild: 1m, supervisor_restart: 20s }\n"));
+  ASSERT_FALSE(o.incidents.empty());
+  EXPECT_EQ(o.incidents[0].machine.generation.epoch, 2u);
+  // 30 s, the 20 without a supervisor, the 4 for which nodes are waited for, and the change once more.
+  EXPECT_NEAR(lost(o, "process"), 30 + 20 + 4 + 60, 1.5 * o.step_seconds + 1);
+}
+
 TEST(Fleet, a_fault_waits_for_the_supervisor) {
   const FleetOutcome o =
       run(small("faults: [{ class: supervisor, at: 1h }, { class: process, at: 3601s }]\n"
