@@ -132,7 +132,7 @@ PolicyFigures read_policy(const YamlNode& node, ConfigErrors& errors) {
   p.checkpoint_interval = read_span(map, "checkpoint_interval", p.checkpoint_interval);
   p.restore = read_seconds(map, "restore", p.restore);
   p.restart = read_restart(map, "restart", p.restart, errors);
-  p.snapshot = read_restart(map, "snapshot", {.interval = 60, .write = 0, .restart = 300, .timeout = 0}, errors);
+  p.snapshot = read_restart(map, "snapshot", p.snapshot, errors);
   if (!map.has("replica_groups")) return p;
   ConfigMap groups(map.child("replica_groups"), "policy.replica_groups", {"stall", "rejoin"}, errors);
   p.groups.stall = read_seconds(groups, "stall", p.groups.stall);

@@ -113,7 +113,8 @@ struct PolicyFigures {
   std::int64_t replicas = 2;
   double checkpoint_interval = 1800;  // seconds: durable ones, written from replicas
   double restore = 300;               // seconds: back to a durable one
-  RestartFigures restart, snapshot;
+  RestartFigures restart;
+  RestartFigures snapshot{.interval = 60, .restart = 300};
   GroupFigures groups;
 };
 
