@@ -107,6 +107,13 @@ void JobMachine::adopt_plan(Plan plan) {
   if (known_) emit(effect::Report{*known_});
   enter(JobPhase::running, request_.deadlines.step);
   refill();
+  hear_what_was_said_before();
+}
+
+// Work that ended, well or not, while not all nodes were back: nobody says it a third time.
+void JobMachine::hear_what_was_said_before() {
+  for (const auto& [rank, finished] : std::exchange(finished_before_, {})) on(finished);
+  for (const auto& [rank, failed] : std::exchange(failed_before_, {})) on(failed);
 }
 
 std::optional<JobMachine::Cause> JobMachine::why_not_adopted() const {
@@ -131,6 +138,9 @@ void JobMachine::go_on_with_who_is_here() {
   if (restated_.empty()) absent_.clear();  // nobody came for as long as they hold out
   if (const Plan* const plan = newest_plan()) plan_ = *plan;
   established_ = known_ || plan_;
+  finished_before_.clear();
+  failed_before_.clear();
+  if (known_) emit(effect::Report{*known_});
   if (established_) return begin_generation(why_not_adopted());
   absent_.clear();
   if (ranks_.count(RankPhase::up) + ranks_.count(RankPhase::starting) == 0) {

@@ -126,6 +126,7 @@ struct RankFinished {
   Generation generation;
   Step step;
   Digest digest;
+  bool operator==(const RankFinished&) const = default;
 };
 struct RankSaved {
   RankId rank;
@@ -143,6 +144,10 @@ struct RankFailed {
   RankId rank;
   Generation generation;  // of the work that failed
   Error error;
+  bool operator==(const RankFailed& other) const {
+    return rank == other.rank && generation == other.generation && error.action == other.error.action &&
+           error.message == other.error.message;
+  }
 };
 struct Cancel {
   std::string why;

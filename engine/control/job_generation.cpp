@@ -46,6 +46,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   prepared_.clear();
   finished_.clear();
   saved_.clear();
+  shed_surplus();
   members_ = ranks_.in(RankPhase::up);
   release_idle();
   if (members_.empty()) return start_over(why);

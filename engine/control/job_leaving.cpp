@@ -48,6 +48,15 @@ std::set<RankId> JobMachine::leaving_members() const {
   return both;
 }
 
+// More ranks than were asked for, or than there are cells, live where a restarted supervisor finds those whom the former one
+// had told to leave, or had started to take their place. The newest leave.
+void JobMachine::shed_surplus() {
+  const std::uint64_t most = request_.ranks != 0 ? request_.ranks : cells();
+  std::set<RankId> staying = ranks_.in(RankPhase::up);
+  std::erase_if(staying, [&](RankId rank) { return leaving_.contains(rank); });
+  while (staying.size() > most) leaving_.insert(staying.extract(std::prev(staying.end())).value());
+}
+
 // Of the members to be: those that the plan in force gave nothing are none any more.
 void JobMachine::release_idle() {
   for (const RankId rank : leaving_members()) {

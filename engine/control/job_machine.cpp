@@ -139,6 +139,10 @@ void JobMachine::on(const StepFinal& e) {
 }
 
 void JobMachine::on(const RankFinished& e) {
+  if (phase_ == JobPhase::adopting) {
+    finished_before_.insert_or_assign(e.rank, e);
+    return;
+  }
   if (phase_ != JobPhase::running || !is_current(e.rank, e.generation)) return drop();
   if (!final_digest_) final_digest_ = e.digest;
   if (*final_digest_ != e.digest) {

@@ -178,6 +178,10 @@ void JobMachine::on(const NodeLost& e) {
 }
 
 void JobMachine::on(const RankFailed& e) {
+  if (phase_ == JobPhase::adopting) {
+    failed_before_.insert_or_assign(e.rank, e);
+    return;
+  }
   if (phase_ == JobPhase::stopping || !is_current(e.rank, e.generation) || is_publishing()) return drop();
   const std::string why = fmt::format("{}: {}", ranks_.name_of(e.rank), e.error.message);
   // Evidence only: who failed lives, and whom it accuses may.

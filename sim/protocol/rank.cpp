@@ -182,7 +182,8 @@ Task Rank::take_segments(const say::Segments& segments) {
   held_.board = segments.board;
   if (!held_.records.empty()) held_.board->newest = held_.records.back();
   for (const auto& [shard, copy] : segments.copies) held_.copies[shard] = copy;
-  if (std::any_of(gone_.begin(), gone_.end(), [&](RankId r) { return preparation_->plan.has(r); })) {
+  if (std::any_of(gone_.begin(), gone_.end(),
+                  [&](RankId r) { return preparation_->plan.has(r) && !context_.fabric.is_alive(r); })) {
     co_return Error{ErrorAction::end_generation, "cannot connect to a peer"};
   }
   trainer_ = std::make_unique<Trainer>(Trainer::Parts{context_.job, id_, preparation_->plan, preparation_->transition,
