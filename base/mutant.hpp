@@ -8,29 +8,28 @@ namespace kintsugi {
 
 enum class Mutant : std::uint8_t {
   none,
-  // Of machines in engine/control.
-  commits_without_acknowledgement,  // the vote does not ask replicas
+  // Of decisions in engine/control.
+  commits_without_acknowledgement,  // the vote does not wait for replicas
   stale_learning_rate,              // of the step before
-  skips_a_fence,                    // a rank's silence is taken for its answer
-  two_plans_in_a_generation,        // prepares once more under the same number
+  skips_a_fence,                    // ranks are not asked what they hold
+  two_plans_in_a_generation,        // a change that starts over keeps its number
   leaves_a_record_incomplete,       // what is final for somebody is not completed by the others
-  believes_a_stale_copy,            // a holder that is a step behind and has no gradient counts
-  forgets_what_nodes_hold,          // memory that outlived its process is not asked for
+  believes_a_stale_copy,            // memory that a gone rank left a step behind counts
+  takes_from_a_wrong_holder,        // a copy is asked of whoever comes first
   resumes_early,                    // before the last member is prepared
   reuses_rank_numbers,              // after a restart
-  adopts_without_looking,           // a plan of which a member is gone
-  keeps_a_lost_node,                // its ranks count as living
-  counts_generations_anew,          // a restarted supervisor takes no higher epoch
-  // Of the simulated ranks and nodes, where those decide.
-  accepts_stale_data,        // of an older generation
-  applies_twice,             // a record that is applied already
-  adds_in_order_of_arrival,  // a tree turned around
-  overwrites_lent_weights,   // applies before peers have taken what was lent
-  joins_early,               // a rank that is up takes part before a vote lets it in
-  repeats_a_sample,          // redoes a lane whose sum was kept, and adds both
-  applies_before_noting,     // the record is on the board after the update
+  counts_generations_anew,          // after a restart
+  changes_without_a_vote,           // a new rank is let in at once
+  // Of the shells around them, as the simulator has them.
+  accepts_stale_data,          // of an older generation
+  applies_twice,               // a record that is applied already
+  adds_in_reverse,             // the tree of lanes, turned around
+  applies_before_the_vote,     // state is overwritten before the record is there
+  repeats_samples,             // after a change the data of the step before
+  forgets_the_record,          // a rank does not report the newest record that it holds
+  tells_before_it_is_durable,  // a generation, to its members
 };
-constexpr std::uint8_t kMutants = 20;
+constexpr std::uint8_t kMutants = 19;  // `none` counted
 
 #ifdef KINTSUGI_MUTANTS
 inline Mutant& active_mutant() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -17,7 +18,7 @@ JobEffects JobMachine::adopt(const Adoption& adoption, Instant now) {
   KINTSUGI_ASSERT(adoption.promised.epoch < request_.epoch);
   now_ = now;
   promised_ = generation_ = adoption.promised;
-  ranks_.adopt({adoption.next_rank});
+  ranks_.adopt({KINTSUGI_MUTANT(reuses_rank_numbers) ? 0 : adoption.next_rank});
   incident_count_ = adoption.incidents;
   pausing_ = adoption.paused;
   step_ = adoption.first;

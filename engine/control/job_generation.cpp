@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -52,7 +53,8 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
   if (incident_) incident_->generation = generation_;
-  answers_ = FenceAnswers(members_, ranks_.nodes_with_ranks());
+  const std::set<RankId> asked = KINTSUGI_MUTANT(skips_a_fence) && established_ ? std::set<RankId>{} : members_;
+  answers_ = FenceAnswers(asked, ranks_.nodes_with_ranks());
   emit(effect::Fence{generation_, why});
   enter(JobPhase::fencing, request_.deadlines.fencing);
 }

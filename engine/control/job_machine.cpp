@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
+
 namespace kintsugi {
 
 using namespace job_event;  // NOLINT(google-build-using-namespace): the machine's own alphabet
@@ -77,6 +79,8 @@ bool JobMachine::steps_left() const {
 
 // Every supervisor counts in its own epoch.
 Generation JobMachine::next_generation() const {
+  if (KINTSUGI_MUTANT(counts_generations_anew) && generation_.epoch < request_.epoch) return {generation_.epoch, 1};
+  if (KINTSUGI_MUTANT(two_plans_in_a_generation) && phase_ == JobPhase::preparing) return generation_;
   if (generation_.epoch < request_.epoch) return {request_.epoch, 1};
   return {generation_.epoch, generation_.counter + 1};
 }
@@ -106,7 +110,7 @@ void JobMachine::on(const RankPrepared& e) {
                                ranks_.name_of(e.rank), e.step.value, step_.value));
   }
   prepared_.insert(e.rank);
-  if (prepared_ != members_) return;
+  if (prepared_ != members_ && !KINTSUGI_MUTANT(resumes_early)) return;
   established_ = true;
   if (pausing_) return pause();
   resume();

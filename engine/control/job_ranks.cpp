@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -100,7 +101,8 @@ void JobMachine::refill() {
   const bool change_is_due = ranks_.in(RankPhase::up) != members_ || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
-  if (is_paused) return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
+  if (is_paused || KINTSUGI_MUTANT(changes_without_a_vote))
+    return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
   intended_ = next_generation();
   emit(effect::Intend{*intended_});
 }

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/mutant.hpp"
+
 namespace kintsugi {
 
 namespace {
@@ -94,7 +96,8 @@ Cut decide_cut(std::span<const RankReport> reports, const std::optional<Decision
     if (cut.record && cut.step.value > 0) {
       // The gradient of a process dies with it.
       for (const SeenCopy& seen : believed(copies[s], {cut.step.value - 1}, cut.disagreements)) {
-        if (seen.by->alive && seen.copy->has_next_gradient) holders.insert({false, seen.by->rank});
+        const bool is_believed = KINTSUGI_MUTANT(believes_a_stale_copy) && !seen.by->alive;
+        if ((seen.by->alive && seen.copy->has_next_gradient) || is_believed) holders.insert({false, seen.by->rank});
       }
     }
     cut.holders.emplace_back();
@@ -182,6 +185,7 @@ class Mover {
 
   // On the receiver's node if there is one, then who has sent least.
   RankId choose(const std::set<RankId>& sources, RankId to) {
+    if (KINTSUGI_MUTANT(takes_from_a_wrong_holder)) return plan_.ranks[plan_.root() == to ? 1 : 0].rank;
     const auto worse = [&](RankId from) {
       return std::tuple(plan_.node_of(from) != plan_.node_of(to), sent_[from], from);
     };
@@ -247,6 +251,7 @@ Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const Ran
                            const std::optional<StepUnderWay>& interrupted) {
   KINTSUGI_ASSERT_MSG(cut.lost.empty() && cut.holders.size() == plan.shards.size(), "no plan can hold what is lost");
   Transition transition{cut.step, cut.updates, cut.record, Mover(plan, cut, reports).run()};
+  if (KINTSUGI_MUTANT(leaves_a_record_incomplete)) transition.record.reset();
   if (!interrupted) return transition;
   const Step step{cut.step.value + 1};
   transition.sums = sums_left(plan, step, reports);

@@ -55,6 +55,9 @@ void Cluster::strike(const Fault& fault) {
       break;
   }
   if (!struck) return;
+  const bool is_command = fault.kind == FaultKind::join || fault.kind == FaultKind::drain ||
+                          fault.kind == FaultKind::evict || fault.kind == FaultKind::pause;
+  if (!is_command) watch_.fault_struck();
   ++struck_;
   tell("FAULT " + to_string(fault));
 }

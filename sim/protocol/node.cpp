@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/mutant.hpp"
 #include "sim/protocol/rank.hpp"
 
 namespace kintsugi::sim {
@@ -128,10 +127,7 @@ void Node::on_job_message(const Sent& sent) {
   if (const auto* preparation = std::get_if<say::Prepare>(&sent->what)) prepare(*preparation);
   if (const auto* go_on = std::get_if<say::Resume>(&sent->what)) resume(go_on->generation);
   for (auto& [rank, local] : ranks_) {
-    const bool is_member = plan_ && plan_->has(rank);
-    if (is_for_all || is_member || KINTSUGI_MUTANT(joins_early)) {
-      context_.links.send(local.link, pid_, sent->what.index(), sent);
-    }
+    if (is_for_all || (plan_ && plan_->has(rank))) context_.links.send(local.link, pid_, sent->what.index(), sent);
   }
 }
 

@@ -72,9 +72,8 @@ void Rank::on_fence(const say::Fence& fence) {
 }
 
 void Rank::on_parcel(const Parcel& parcel) {
-  const bool stale_is_taken = KINTSUGI_MUTANT(accepts_stale_data) && parcel.key.kind == transport::MessageKind::weights;
-  if (!carrier_ || (parcel.generation != carrier_->generation && !stale_is_taken)) return;  // counted in production
-  if (!stale_is_taken) context_.watch.accepted(id_, carrier_->generation, parcel.generation);
+  if (!carrier_ || (parcel.generation != carrier_->generation && !KINTSUGI_MUTANT(accepts_stale_data))) return;
+  context_.watch.accepted(id_, carrier_->generation, parcel.generation);
   if (!carrier_->inbox.emplace(std::pair(parcel.from, parcel.key), parcel).second) {
     carrier_->fail({ErrorAction::end_generation, "a peer sent a message twice"});
   }
@@ -122,6 +121,7 @@ Result<void> Rank::fence(const FenceStage& wanted) {
   preparation_.reset();
   carrier_ = std::make_shared<Carrier>(Carrier{generation_, {}, {}, {}});
   RankReport report{id_, {}, true, {}, held_.newest()};
+  if (KINTSUGI_MUTANT(forgets_the_record)) report.record.reset();
   if (trainer_) {
     report.copies = trainer_->inventory();
     report.sums = trainer_->sums();

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/mutant.hpp"
-
 namespace kintsugi::sim {
 
 namespace {
@@ -149,7 +147,6 @@ void Supervisor::on_link_down(LinkId link, const std::string& why) {
   links_.erase(*node);
   context_.node_is_given_up(link);
   write_down(journaled::NodeLeft{*node, why});
-  if (KINTSUGI_MUTANT(keeps_a_lost_node)) return;
   carry_out(members_.step(member_event::Left{*node, why}));
 }
 

@@ -43,6 +43,7 @@ void Supervisor::on_job_message(NodeId node, const Sent& sent) {
   if (const auto* m = std::get_if<say::RankUp>(&what)) return feed(job_event::RankUp{m->rank, "simulated"});
   if (const auto* m = std::get_if<say::RankReported>(&what)) {
     for (const DecisionRecord& r : m->records) heard_.try_emplace(r.step, r);
+    if (!m->report.sums.begun.empty()) context_.watch.work_is_interrupted();
     RankReport report = m->report;
     report.node = node;
     return feed(job_event::RankReported{m->generation, std::move(report)});
@@ -101,6 +102,10 @@ void Supervisor::carry_out(const job_effect::StartRanks& e) {
 
 void Supervisor::carry_out(const job_effect::Fence& e) {
   context_.watch.fenced(e.generation);
+  if (KINTSUGI_MUTANT(tells_before_it_is_durable)) {
+    context_.watch.promised(disk_.promised(), e.generation);
+    return to_nodes(message(say::Fence{e.generation, reported_}));
+  }
   promise(generation_made(), [this, generation = e.generation] {
     context_.watch.promised(disk_.promised(), generation);
     to_nodes(message(say::Fence{generation, reported_}));

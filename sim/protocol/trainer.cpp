@@ -11,7 +11,7 @@ using transport::MessageKind;
 
 void Holdings::hold(const DecisionRecord& record) {
   if (!records.empty() && records.back() == record) return;
-  if (board && !KINTSUGI_MUTANT(applies_before_noting)) board->newest = record;
+  if (board) board->newest = record;
   records.push_back(record);
 }
 
@@ -88,7 +88,12 @@ Task Trainer::move_copies() {
   const Outbox sent = make_outbox();
   for (const ShardMove& move : transition.moves) {
     if (move.to != parts_.self && (move.from != parts_.self || move.take_over)) continue;
-    CopyMemory& copy = *parts_.held.copies.at(move.shard);
+    const auto held = parts_.held.copies.find(move.shard);
+    if (held == parts_.held.copies.end()) {
+      parts_.watch.fail("both ends of a move have memory for its copy");
+      co_return Error{ErrorAction::cancelled, "no memory"};
+    }
+    CopyMemory& copy = *held->second;
     const MessageKey state_key{MessageKind::state, transition.step, move.shard.value, 0};
     if (move.to != parts_.self || move.take_over) {
       if (copy.applying || copy.version != transition.step) {
@@ -130,30 +135,40 @@ Task Trainer::run(Step last, std::function<void(const DecisionRecord&)> on_step)
   while (state_.step < last) {
     decided_.reset();
     KINTSUGI_CO_TRY(co_await run_step());
-    KINTSUGI_CO_TRY(co_await vote(VotePhase::step));
-    state_ = advance(state_, *decided_);
-    // Every peer has taken what was lent, before it is overwritten.
-    if (!KINTSUGI_MUTANT(overwrites_lent_weights)) {
-      KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, sent_));
-      for (auto& [slot, outbox] : activations_sent_) {
-        KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, outbox));
-      }
-      for (auto& [stage, outboxes] : gradients_sent_) {
-        for (const Outbox& outbox : outboxes) {
-          if (outbox) KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, outbox));
-        }
-      }
-      KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, published_));
+    if (KINTSUGI_MUTANT(applies_before_the_vote)) {
+      const DecisionRecord guess = parts_.watch.oracle().record(in_progress());
+      KINTSUGI_CO_TRY(co_await apply(guess, program_.shards));
     }
+    KINTSUGI_CO_TRY(co_await vote(VotePhase::step));
+    if (KINTSUGI_MUTANT(commits_without_acknowledgement)) {
+      for (const Instruction& i : program_.instructions) {
+        if (i.op == Opcode::receive_reduced) KINTSUGI_CO_TRY(co_await receive_reduced(i));
+      }
+    }
+    state_ = advance(state_, *decided_);
+    KINTSUGI_CO_TRY(co_await drain());
     const DecisionRecord record = *decided_;
     KINTSUGI_CO_TRY(co_await apply(record, program_.shards));
     if (state_.step < last && !record.next_generation) publish(state_.step);
     KINTSUGI_CO_TRY(co_await apply(record, program_.replicas));
-    if (KINTSUGI_MUTANT(applies_before_noting) && parts_.held.board) parts_.held.board->newest = record;
     if (parts_.self == parts_.plan.root()) on_step(record);
     if (record.next_generation) co_return Result<void>();
   }
   co_return co_await vote(VotePhase::closing);
+}
+
+// Every peer has taken what was lent, before it is overwritten.
+Task Trainer::drain() {
+  KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, sent_));
+  for (auto& [slot, outbox] : activations_sent_) {
+    KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, outbox));
+  }
+  for (auto& [stage, outboxes] : gradients_sent_) {
+    for (const Outbox& outbox : outboxes) {
+      if (outbox) KINTSUGI_CO_TRY(co_await parts_.waiting.released(*parts_.carrier, outbox));
+    }
+  }
+  co_return co_await parts_.waiting.released(*parts_.carrier, published_);
 }
 
 Task Trainer::run_step() {
@@ -187,7 +202,8 @@ Task Trainer::run_instruction(const Instruction& i) {
     case Opcode::fetch_weights: co_return co_await fetch_weights(i.group);
     case Opcode::load_tokens: {
       if (parts_.carrier->error) co_return *parts_.carrier->error;  // the feeders were stopped
-      place.tokens[i.slot] = arithmetic_.tokens(in_progress(), i.microbatch);
+      const bool stale = KINTSUGI_MUTANT(repeats_samples) && is_first_step() && state_.step > Step{};
+      place.tokens[i.slot] = arithmetic_.tokens(stale ? state_.step : in_progress(), i.microbatch);
       break;
     }
     case Opcode::receive_activation: {
@@ -239,11 +255,8 @@ Task Trainer::run_instruction(const Instruction& i) {
     case Opcode::send_partial: send_partial(i.layer, i.node, gradients_.at({i.layer, i.buffer})); break;
     case Opcode::reduce_group: co_return co_await reduce_group(i.group);
     case Opcode::receive_reduced: {
-      const Result<Parcel> got =
-          co_await parts_.waiting.parcel(*parts_.carrier, i.peer, key(MessageKind::reduced_gradient, i.shard.value, 0));
-      if (!got) co_return got.error();
-      reduced_.at(i.shard) = {got->payload.sum.mark, in_progress()};
-      break;
+      if (KINTSUGI_MUTANT(commits_without_acknowledgement)) break;  // after the vote
+      co_return co_await receive_reduced(i);
     }
     case Opcode::forward:
     case Opcode::backward: KINTSUGI_UNREACHABLE();
@@ -251,6 +264,14 @@ Task Trainer::run_instruction(const Instruction& i) {
   if (parts_.carrier->error && (i.op == Opcode::send_kept || i.op == Opcode::send_partial)) {
     co_return *parts_.carrier->error;
   }
+  co_return Result<void>();
+}
+
+Task Trainer::receive_reduced(const Instruction& i) {
+  const Result<Parcel> got =
+      co_await parts_.waiting.parcel(*parts_.carrier, i.peer, key(MessageKind::reduced_gradient, i.shard.value, 0));
+  if (!got) co_return got.error();
+  reduced_.at(i.shard) = {got->payload.sum.mark, in_progress()};
   co_return Result<void>();
 }
 
@@ -395,7 +416,7 @@ Task Trainer::reduce_use(LayerId layer, ShardId shard, std::size_t use, Sum& out
     if (!got) co_return got.error();
     sums.push_back(got->payload.sum);
   }
-  if (KINTSUGI_MUTANT(adds_in_order_of_arrival)) std::reverse(sums.begin(), sums.end());
+  if (KINTSUGI_MUTANT(adds_in_reverse)) std::reverse(sums.begin(), sums.end());
   const std::vector<std::uint32_t> merges = LaneTree(parts_.plan.lanes).merges_after(nodes);
   std::vector<Sum> stack;
   for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -86,9 +86,11 @@ class Trainer {
 
   void start(Step step, std::uint64_t updates);
   Task run_step();
+  Task drain();
   Task run_instruction(const Instruction& i);
   void forward(const Instruction& i);
   void backward(const Instruction& i);
+  Task receive_reduced(const Instruction& i);
   Task fetch_weights(GroupId group);
   Task reduce_group(GroupId group);
   Task reduce_use(LayerId layer, ShardId shard, std::size_t use, Sum& out);

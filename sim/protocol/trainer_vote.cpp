@@ -140,9 +140,7 @@ std::vector<ShardId> Trainer::stable_copies_behind(const DecisionRecord& record)
 Task Trainer::complete(DecisionRecord record) {
   const std::optional<DecisionRecord> held = parts_.held.newest();
   if (!held || held->step < record.step) parts_.held.hold(record);
-  if (!KINTSUGI_MUTANT(leaves_a_record_incomplete)) {
-    KINTSUGI_CO_TRY(co_await apply(record, stable_copies_behind(record)));
-  }
+  KINTSUGI_CO_TRY(co_await apply(record, stable_copies_behind(record)));
   if (state_.step.value + 1 == record.step.value) state_ = advance(state_, record);
   co_return Result<void>();
 }

@@ -82,6 +82,11 @@ void Watch::finished(const Digest& digest) {
   if (digest != oracle_.final_digest()) fail("the final digest is not that of the run without faults");
 }
 
+// What is planned takes effect between two steps.
+void Watch::work_is_interrupted() {
+  if (!struck_) fail("a step was interrupted though nothing failed");
+}
+
 void Watch::job_lost_state(const std::string& why) {
   if (is_loss_excused()) return;
   fail(fmt::format("state is lost though {} failure domains were hurt of {} that may be: {}", hurt_.size(), tolerated_,

@@ -42,6 +42,10 @@ class Watch {
     tolerated_ = static_cast<std::uint32_t>(failure_domains) - 1;
     held_ = true;
   }
+  // Something was done to the cluster that no client asked for.
+  void fault_struck() { struck_ = true; }
+  // A rank that is fenced has begun a step and not ended it.
+  void work_is_interrupted();
   void job_lost_state(const std::string& why);
   void went_back(Step from, Step to);
 
@@ -64,6 +68,7 @@ class Watch {
   std::set<std::uint32_t> hurt_;
   std::uint32_t tolerated_ = 0;
   bool held_ = false;
+  bool struck_ = false;
 };
 
 }  // namespace kintsugi::sim

@@ -103,6 +103,8 @@ bool is_explained(const SwarmScenario& scenario, const Outcome& outcome) {
       std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& f) { return destroys(f.kind); });
   if (says("are lost")) return true;  // the watch has judged it
   if (says("no free slot") || says("not enough slots") || says("no slot to start one in")) return slots_lost;
+  // What is silent while the job stops is found dead a little later than the job waits for it.
+  if (says("did not end in time")) return slots_lost;
   if (says("were replaced within")) return scenario.faults.size() >= 3;
   if (says("generation changes without a step")) return scenario.faults.size() >= 9;
   return false;

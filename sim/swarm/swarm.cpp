@@ -17,9 +17,9 @@ std::string kind_of_end(const std::string& why) {
   return why;
 }
 
-SwarmFailure describe(std::uint64_t seed, const SwarmScenario& scenario, const std::string& what) {
+SwarmFailure describe(std::uint64_t seed, const SwarmScenario& scenario, const std::string& what, bool shrinks) {
   SwarmFailure failure{seed, what, fmt::format("kintsugi sim --swarm 1 --seed {}", seed), scenario};
-  if (run_scenario(scenario).violation) failure.small = shrink(scenario);
+  if (shrinks && run_scenario(scenario).violation) failure.small = shrink(scenario);
   return failure;
 }
 
@@ -43,7 +43,7 @@ Result<SwarmOutcome> run_swarm(const SwarmOptions& options) {
         what = "the same seed ran differently the second time";
     }
     if (what) {
-      outcome.failures.push_back(describe(seed, scenario, *what));
+      outcome.failures.push_back(describe(seed, scenario, *what, options.shrinks));
       if (outcome.failures.size() >= options.most_failures) break;
     } else if (verdict.report.outcome->exit_code == 0) {
       ++outcome.finished;

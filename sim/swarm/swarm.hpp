@@ -15,6 +15,7 @@ struct SwarmOptions {
   std::uint64_t seed = 1;            // of the first; the others follow
   std::uint64_t repeat_one_in = 20;  // such a run is made twice, and must be the same, event for event; 0: none
   std::uint32_t most_failures = 1;   // then the swarm ends
+  bool shrinks = true;               // a failure is told with the faults that it takes
   const Clock* clock = nullptr;      // for the rate; may be null
   std::function<void(std::uint64_t done)> on_progress = {};  // after every 1,000 runs; may be empty
 };
