@@ -34,7 +34,12 @@ void JobMachine::on(const EvictRank& e) {
   refill();
 }
 
-// Somebody else is up. A job is never drained of its last rank: that one stays until another comes.
+// Ranks that may work at once.
+std::uint64_t JobMachine::most() const {
+  return request_.ranks != 0 ? request_.ranks : cells();
+}
+
+// Somebody else is up. A job is never drained of its last ranks: those stay until others come.
 bool JobMachine::can_leave() const {
   const std::set<RankId> up = ranks_.in(RankPhase::up);
   return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
@@ -42,7 +47,12 @@ bool JobMachine::can_leave() const {
 
 std::set<RankId> JobMachine::leaving_members() const {
   std::set<RankId> both;
-  if (!can_leave()) return both;
+  if (!can_leave()) {
+    // All are to leave. Those beyond what can work do.
+    both = members_;
+    both.erase(both.begin(), std::next(both.begin(), static_cast<std::ptrdiff_t>(std::min(most(), both.size()))));
+    return both;
+  }
   std::set_intersection(leaving_.begin(), leaving_.end(), members_.begin(), members_.end(),
                         std::inserter(both, both.end()));
   return both;
@@ -51,10 +61,9 @@ std::set<RankId> JobMachine::leaving_members() const {
 // More ranks than were asked for, or than there are cells, live where a restarted supervisor finds those whom the former one
 // had told to leave, or had started to take their place. The newest leave.
 void JobMachine::shed_surplus() {
-  const std::uint64_t most = request_.ranks != 0 ? request_.ranks : cells();
   std::set<RankId> staying = ranks_.in(RankPhase::up);
   std::erase_if(staying, [&](RankId rank) { return leaving_.contains(rank); });
-  while (staying.size() > most) leaving_.insert(staying.extract(std::prev(staying.end())).value());
+  while (staying.size() > most()) leaving_.insert(staying.extract(std::prev(staying.end())).value());
 }
 
 // Of the members to be: those that the plan in force gave nothing are none any more.

@@ -141,6 +141,7 @@ class JobMachine {
   // job_ranks.cpp: how many ranks there are
   std::uint64_t cells() const;
   std::uint64_t wanted() const;
+  std::uint64_t most() const;
   std::uint64_t gap() const;
   std::uint64_t needed() const;
   void try_start();

@@ -111,7 +111,11 @@ void JobMachine::on(const NodeReady& e) {
   ranks_.add_node(e.node, e.name, e.rack, e.slots);
   if (e.runs_this_job) return ranks_.close_node(e.node);  // until it has said what is in its slots
   if (phase_ == JobPhase::waiting) return try_start();
-  if (phase_ == JobPhase::starting) replace_lost();
+  if (phase_ == JobPhase::starting) {
+    const RankId before = next_rank();
+    replace_lost();
+    if (next_rank() != before) enter(JobPhase::starting, patience());  // they have as long as the first had
+  }
   refill();
 }
 
