@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -64,6 +65,7 @@ void JobMachine::on(const NodeRestated& e) {
   ranks_.open_node(e.node);
   absent_.erase(e.node);
   place(e);
+  if (phase_ != JobPhase::adopting) KINTSUGI_PROBE("adoption: a node comes late");
   if (phase_ == JobPhase::stopping) return emit(effect::Stop{exit_code_, why_});
   if (phase_ == JobPhase::starting) return leave_starting_if_ready();
   if (phase_ != JobPhase::adopting) return refill();
@@ -94,11 +96,13 @@ void JobMachine::consider_adoption() {
   }
   // After a vote for a planned change members wait for its fence.
   const bool left = known_ && known_->generation == plan->generation && known_->next_generation;
+  if (left) KINTSUGI_PROBE("adoption: after a vote for a change");
   if (!whole || left) return go_on_with_who_is_here();
   adopt_plan(*plan);
 }
 
 void JobMachine::adopt_plan(Plan plan) {
+  KINTSUGI_PROBE("adoption: undisturbed");
   for (const PlanRank& r : plan.ranks) members_.insert(r.rank);
   plan_ = std::move(plan);
   generation_ = plan_->generation;
@@ -113,6 +117,8 @@ void JobMachine::adopt_plan(Plan plan) {
 
 // Work that ended, well or not, while not all nodes were back: nobody says it a third time.
 void JobMachine::hear_what_was_said_before() {
+  if (!finished_before_.empty()) KINTSUGI_PROBE("adoption: of a job that is done");
+  if (!failed_before_.empty()) KINTSUGI_PROBE("adoption: of work that failed");
   for (const auto& [rank, finished] : std::exchange(finished_before_, {})) on(finished);
   for (const auto& [rank, failed] : std::exchange(failed_before_, {})) on(failed);
 }
@@ -136,6 +142,8 @@ std::optional<JobMachine::Cause> JobMachine::why_not_adopted() const {
 }
 
 void JobMachine::go_on_with_who_is_here() {
+  KINTSUGI_PROBE("adoption: with who is here");
+  if (restated_.empty()) KINTSUGI_PROBE("adoption: nobody came");
   if (restated_.empty()) absent_.clear();  // nobody came for as long as they hold out
   if (const Plan* const plan = newest_plan()) plan_ = *plan;
   established_ = known_ || plan_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -41,13 +42,15 @@ std::uint64_t JobMachine::most() const {
 
 // Somebody else is up. A job is never drained of its last ranks: those stay until others come.
 bool JobMachine::can_leave() const {
-  const std::set<RankId> up = ranks_.in(RankPhase::up);
+  // Once members are asked what they hold, who comes up is none of this generation.
+  const std::set<RankId> up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
   return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
 }
 
 std::set<RankId> JobMachine::leaving_members() const {
   std::set<RankId> both;
   if (!can_leave()) {
+    if (members_.size() > most()) KINTSUGI_PROBE("leaving: all are to leave, and are too many");
     // All are to leave. Those beyond what can work do.
     both = members_;
     both.erase(both.begin(), std::next(both.begin(), static_cast<std::ptrdiff_t>(std::min(most(), both.size()))));
@@ -63,6 +66,7 @@ std::set<RankId> JobMachine::leaving_members() const {
 void JobMachine::shed_surplus() {
   std::set<RankId> staying = ranks_.in(RankPhase::up);
   std::erase_if(staying, [&](RankId rank) { return leaving_.contains(rank); });
+  if (staying.size() > most()) KINTSUGI_PROBE("leaving: a surplus is shed");
   while (staying.size() > most()) leaving_.insert(staying.extract(std::prev(staying.end())).value());
 }
 
@@ -70,6 +74,7 @@ void JobMachine::shed_surplus() {
 void JobMachine::release_idle() {
   for (const RankId rank : leaving_members()) {
     if (!established_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
+    KINTSUGI_PROBE("leaving: an idle member is released");
     members_.erase(rank);
     leaving_.erase(rank);
     ranks_.set(rank, RankPhase::gone);
@@ -81,6 +86,7 @@ void JobMachine::release_idle() {
 void JobMachine::free_drained() {
   std::erase_if(draining_, [&](NodeId node) {
     if (ranks_.has_rank_on(node)) return false;
+    if (ranks_.has_node(node)) KINTSUGI_PROBE("leaving: a drained node is free");
     if (ranks_.has_node(node)) emit(effect::NodeFree{node});
     return true;
   });

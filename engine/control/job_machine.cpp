@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutant.hpp"
+#include "base/probe.hpp"
 
 namespace kintsugi {
 
@@ -124,7 +125,10 @@ void JobMachine::on(const StepFinal& e) {
   const bool open = phase_ == JobPhase::running || phase_ == JobPhase::fencing;
   if (!next || !open || !plan_ || r.generation != plan_->generation) return drop();
   became_final(r);
-  if (phase_ == JobPhase::fencing) return;
+  if (phase_ == JobPhase::fencing) {
+    KINTSUGI_PROBE("job: a record comes while a fence is out");
+    return;
+  }
   if (incident_) {
     incident_->first_commit = now_;
     close_incident();

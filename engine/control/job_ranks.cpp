@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -68,6 +69,7 @@ void JobMachine::leave_starting_if_ready() {
 
 void JobMachine::lost_while_starting(const std::string& why) {
   const bool affordable = replace_lost();
+  if (!affordable) KINTSUGI_PROBE("ranks: the budget of restarts is spent");
   const bool stuck = ranks_.count(RankPhase::starting) == 0 && ranks_.count(RankPhase::up) < needed();
   if (stuck && !affordable) {
     return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, kMaxRestarts,
@@ -78,6 +80,7 @@ void JobMachine::lost_while_starting(const std::string& why) {
 
 // There is state to go on from, and somebody who can.
 void JobMachine::go_on_without(const std::set<RankId>& silent) {
+  KINTSUGI_PROBE("ranks: the change goes on without silent newcomers");
   for (const RankId rank : silent) refuse(rank, "no hello in time from " + ranks_.name_of(rank));
   leave_starting_if_ready();
 }
@@ -101,6 +104,7 @@ void JobMachine::refill() {
   const bool change_is_due = ranks_.in(RankPhase::up) != members_ || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
+  if (is_paused) KINTSUGI_PROBE("ranks: a paused job changes");
   if (is_paused || KINTSUGI_MUTANT(changes_without_a_vote))
     return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
   intended_ = next_generation();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/mutant.hpp"
+#include "base/probe.hpp"
 
 namespace kintsugi {
 
@@ -51,6 +52,7 @@ Copies believed(const Copies& copies, Step version, std::vector<std::string>& di
     }
   }
   const ShardId shard = groups.begin()->second.front().copy->shard;
+  KINTSUGI_PROBE("cut: copies of one version differ");
   disagreements.push_back(fmt::format("copies of shard {} at step {} differ: {}; {}", shard.value, version.value, told,
                                       times == 1 ? "the majority is believed" : "none of them is believed"));
   if (times > 1) return {};
@@ -163,6 +165,7 @@ class Mover {
         ++from;
         continue;
       }
+      KINTSUGI_PROBE("moves: memory of a gone rank is taken over");
       moves_.push_back({shard, *to, *from, true});
       sources.insert(*to);
       lacking.erase(to);
@@ -176,6 +179,7 @@ class Mover {
       const NodeId node = report_of_.at(from)->node;
       for (const PlanRank& member : plan_.ranks) {
         if (member.node != node) continue;
+        KINTSUGI_PROBE("moves: memory is taken over to be passed on");
         moves_.push_back({shard, member.rank, from, true});
         sources.insert(member.rank);
         return;
@@ -255,6 +259,7 @@ Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const Ran
   if (!interrupted) return transition;
   const Step step{cut.step.value + 1};
   transition.sums = sums_left(plan, step, reports);
+  if (!transition.sums.empty()) KINTSUGI_PROBE("redo: sums are kept");
   const Begun begun(*interrupted, step, reports);
   for (const LaneId lane : Redo(plan, transition.sums).lanes()) {
     if (begun.has(lane)) transition.again.push_back(lane);

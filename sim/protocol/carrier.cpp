@@ -55,7 +55,17 @@ void Waiting::look() {
   if (kind_ == Kind::release && (carrier_->error || *outbox_ == 0)) resume();
 }
 
+void Waiting::let_go() {
+  hangs_ = false;
+  if (std::exchange(is_due_, false) && kind_ == Kind::time) return resume();
+  look();
+}
+
 void Waiting::resume() {
+  if (hangs_) {
+    is_due_ = kind_ == Kind::time;
+    return;
+  }
   kind_ = Kind::none;
   std::exchange(handle_, {}).resume();
 }

@@ -74,6 +74,9 @@ class Waiting {
   // Something may have come true: goes on if so.
   void look();
   void forget() { kind_ = Kind::none; }
+  // Nothing goes on until it is let go again.
+  void hang() { hangs_ = true; }
+  void let_go();
   void set_pid(Pid pid) { pid_ = pid; }
 
  private:
@@ -97,6 +100,7 @@ class Waiting {
   Outbox outbox_;
   Instant since_;
   bool watched_ = false;
+  bool hangs_ = false, is_due_ = false;
 };
 
 }  // namespace kintsugi::sim

@@ -38,7 +38,8 @@ Cluster::Cluster(const Shape& shape, std::vector<Fault> faults, Trace trace)
                   if (!is_sound(r)) unsound.insert(processes_.machine_of(fabric_.pid_of(r.rank)));
                 }
                 watch_.replicas_whole(plan.failure_domains(), std::move(unsound));
-              }});
+              },
+              [this] { return std::max(job_.shape.process_start, starts_are_slow_until_ - clock_.now()); }});
   register_process(kWorld, Role::world, 0);
   start_supervisor();
   for (const std::uint32_t slots : shape.slots) add_node(slots);

@@ -93,6 +93,7 @@ class Cluster {
   JobPhase last_phase_ = JobPhase::ended;
   std::uint32_t struck_ = 0;
   bool healed_ = false;
+  Instant starts_are_slow_until_;
 };
 
 }  // namespace kintsugi::sim

@@ -34,7 +34,8 @@ void Cluster::strike(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kill_rank:
     case FaultKind::stop_rank:
-    case FaultKind::slow_rank: struck = strike_rank(fault); break;
+    case FaultKind::slow_rank:
+    case FaultKind::hang_stage: struck = strike_rank(fault); break;
     case FaultKind::kill_node:
     case FaultKind::lose_node:
     case FaultKind::stop_node:
@@ -46,6 +47,7 @@ void Cluster::strike(const Fault& fault) {
     case FaultKind::cut_data:
     case FaultKind::break_data:
     case FaultKind::repeat_data: struck = strike_data(fault); break;
+    case FaultKind::slow_starts: starts_are_slow_until_ = clock_.now() + fault.span * 3; break;
     case FaultKind::join: add_node(1 + static_cast<std::uint32_t>(fault.target % 3)); break;
     case FaultKind::drain:
     case FaultKind::evict:
@@ -65,10 +67,16 @@ void Cluster::strike(const Fault& fault) {
 bool Cluster::strike_rank(const Fault& fault) {
   const std::vector<Rank*> ranks = living_ranks();
   if (ranks.empty()) return false;
-  const Rank& rank = *ranks[fault.target % ranks.size()];
+  Rank& rank = *ranks[fault.target % ranks.size()];
   const Pid pid = rank.pid();
   if (fault.kind == FaultKind::kill_rank) end_process(pid, "was killed by signal 9 (Killed)");
   if (fault.kind == FaultKind::stop_rank) stop_process(pid, fault.span);
+  if (fault.kind == FaultKind::hang_stage) {
+    rank.hang();
+    later(fault.span * 3, [this, &rank] {
+      if (processes_.is_alive(rank.pid())) rank.let_go();
+    });
+  }
   if (fault.kind == FaultKind::slow_rank) {
     processes_.slow_down(pid, 2 + static_cast<std::uint32_t>(fault.target % 19));
     later(fault.span, [this, pid] { processes_.slow_down(pid, 1); });
@@ -180,6 +188,8 @@ void Cluster::heal() {
     processes_.slow_down(pid, 1);
     go_on(pid);
   }
+  starts_are_slow_until_ = {};
+  for (Rank* rank : living_ranks()) rank->let_go();
   links_.mend_all();
   for (MachineId a = 0; a < next_machine_; ++a) {
     for (MachineId b = 0; b < next_machine_; ++b) fabric_.mend(a, b);

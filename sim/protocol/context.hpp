@@ -25,6 +25,7 @@ struct Context {
   // For the watch: the supervisor lost a node's link, or has a generation resume.
   std::function<void(LinkId)> node_is_given_up;
   std::function<void(const Plan&)> generation_resumes;
+  std::function<Duration()> process_start;  // until a new rank says hello
 
   void post(Pid to, Duration after, std::uint32_t kind, std::function<void()> act) const {
     processes.post(to, processes.now() + after * processes.slowness(to), kind, to, std::move(act));

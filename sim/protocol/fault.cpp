@@ -9,6 +9,8 @@ const char* to_string(FaultKind kind) {
     case FaultKind::kill_rank: return "kill a rank";
     case FaultKind::stop_rank: return "stop a rank";
     case FaultKind::slow_rank: return "slow a rank down";
+    case FaultKind::hang_stage: return "hang a rank's work";
+    case FaultKind::slow_starts: return "ranks start slowly";
     case FaultKind::kill_node: return "kill a node's process";
     case FaultKind::lose_node: return "lose a machine";
     case FaultKind::stop_node: return "stop a node's process";

@@ -14,6 +14,8 @@ enum class FaultKind : std::uint8_t {
   kill_rank,
   stop_rank,        // for `span`; then it goes on, if it still lives
   slow_rank,        // for `span`
+  hang_stage,       // its work stands still for three times `span`, its event side answers pings
+  slow_starts,      // ranks that are started within three times `span` take so long to say hello
   kill_node,        // its process; its ranks die with it, its machine lives
   lose_node,        // the machine, with all on it, and nobody says so
   stop_node,        // its process, not its ranks, for `span`
@@ -30,7 +32,7 @@ enum class FaultKind : std::uint8_t {
   evict,
   pause,  // for `span`
 };
-constexpr std::uint8_t kFaultKinds = 18;
+constexpr std::uint8_t kFaultKinds = 20;
 const char* to_string(FaultKind kind);
 
 struct Fault {

@@ -139,7 +139,7 @@ void Node::start_ranks(const say::StartRanks& start) {
     local.pid = process.pid();
     local.link = context_.links.open(pid_, *this, local.pid, process, kInside);
     rank_of_link_[local.link] = rank;
-    context_.post(local.pid, context_.job.shape.process_start, kStarted,
+    context_.post(local.pid, context_.process_start(), kStarted,
                   [&process, link = local.link] { process.begin(link); });
   }
 }

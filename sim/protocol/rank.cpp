@@ -87,8 +87,14 @@ void Rank::on_peer_gone(RankId peer) {
   waiting_.look();
 }
 
+void Rank::let_go() {
+  hangs_ = false;
+  waiting_.let_go();
+  pump();
+}
+
 void Rank::pump() {
-  while (!work_.is_running() && !mailbox_.empty()) {
+  while (!hangs_ && !work_.is_running() && !mailbox_.empty()) {
     Letter letter = std::move(mailbox_.front());
     mailbox_.pop_front();
     work_ = handle(std::move(letter));

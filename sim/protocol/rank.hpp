@@ -21,7 +21,12 @@ class Rank final : public LinkUser, public ParcelUser {
   void begin(LinkId link);
   // Its process has ended.
   void die();
-  bool is_at_work() const { return work_.is_running(); }
+  // Its work stands still; a new letter waits, too.
+  void hang() {
+    hangs_ = true;
+    waiting_.hang();
+  }
+  void let_go();
 
   void on_message(LinkId link, const Sent& message) override;
   void on_link_down(LinkId link, const std::string& why) override;
@@ -60,6 +65,7 @@ class Rank final : public LinkUser, public ParcelUser {
   const Pid pid_;
   LinkId link_ = 0;
   bool ending_ = false;
+  bool hangs_ = false;
 
   // --- what the switch knows ------------------------------------------------------------------------------------------
   Generation fenced_;

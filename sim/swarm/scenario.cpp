@@ -105,6 +105,10 @@ bool is_explained(const SwarmScenario& scenario, const Outcome& outcome) {
   if (says("no free slot") || says("not enough slots") || says("no slot to start one in")) return slots_lost;
   // What is silent while the job stops is found dead a little later than the job waits for it.
   if (says("did not end in time")) return slots_lost;
+  if (says("no hello in time")) {
+    return std::any_of(scenario.faults.begin(), scenario.faults.end(),
+                       [](const Fault& f) { return f.kind == FaultKind::slow_starts; });
+  }
   if (says("were replaced within")) return scenario.faults.size() >= 3;
   if (says("generation changes without a step")) return scenario.faults.size() >= 9;
   return false;

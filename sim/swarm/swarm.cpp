@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
 #include "base/probe.hpp"
 
 namespace kintsugi::sim {
@@ -10,15 +15,38 @@ namespace {
 
 // The reason without numbers and names, so that like ends are counted together.
 std::string kind_of_end(const std::string& why) {
-  for (const char* kind : {"are lost", "no free slot", "not enough slots", "no slot to start one in", "did not end in time",
-                           "were replaced within", "generation changes without a step"}) {
+  for (const char* kind : {"are lost", "no free slot", "not enough slots", "no slot to start one in",
+                           "did not end in time", "no hello in time", "were replaced within", "generation changes without a step"}) {
     if (why.find(kind) != std::string::npos) return kind;
   }
   return why;
 }
 
+// An assertion of production ends the process: this is the line that makes it happen again.
+class LastWords {
+ public:
+  LastWords() : former_(std::signal(SIGABRT, say)) {}
+  ~LastWords() { static_cast<void>(std::signal(SIGABRT, former_)); }
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+  static void set(const std::string& line) { std::strncpy(words, line.c_str(), sizeof words - 1); }
+
+ private:
+  static void say(int) {
+    static_cast<void>(::write(STDERR_FILENO, words, std::strlen(words)) == 0);
+    static_cast<void>(std::signal(SIGABRT, SIG_DFL));
+    static_cast<void>(std::raise(SIGABRT));
+  }
+  static inline char words[128] = "";
+  void (*const former_)(int);
+};
+
+std::string replay_line(std::uint64_t seed) {
+  return fmt::format("kintsugi sim --swarm 1 --seed {}", seed);
+}
+
 SwarmFailure describe(std::uint64_t seed, const SwarmScenario& scenario, const std::string& what, bool shrinks) {
-  SwarmFailure failure{seed, what, fmt::format("kintsugi sim --swarm 1 --seed {}", seed), scenario};
+  SwarmFailure failure{seed, what, replay_line(seed), scenario};
   if (shrinks && run_scenario(scenario).violation) failure.small = shrink(scenario);
   return failure;
 }
@@ -29,8 +57,10 @@ Result<SwarmOutcome> run_swarm(const SwarmOptions& options) {
   if (options.runs == 0) return Error{ErrorAction::tell_user, "a swarm of no runs shows nothing: ask for at least one"};
   const Instant began = options.clock != nullptr ? options.clock->now() : Instant{};
   SwarmOutcome outcome;
+  const LastWords last_words;
   for (std::uint64_t run = 0; run < options.runs; ++run) {
     const std::uint64_t seed = options.seed + run;
+    LastWords::set("replay: " + replay_line(seed) + "\n");
     const SwarmScenario scenario = draw_scenario(seed);
     const Verdict verdict = run_scenario(scenario);
     ++outcome.runs;
