@@ -73,7 +73,7 @@ void JobMachine::shed_surplus() {
 // Of the members to be: those that the plan in force gave nothing are none any more.
 void JobMachine::release_idle() {
   for (const RankId rank : leaving_members()) {
-    if (!established_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
+    if (!established_ || !plan_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
     KINTSUGI_PROBE("leaving: an idle member is released");
     members_.erase(rank);
     leaving_.erase(rank);

@@ -27,11 +27,7 @@ Cluster::Cluster(const Shape& shape, std::vector<Fault> faults, Trace trace)
       Context{job_, processes_, links_, fabric_, watch_,
               [this](RankId rank, MachineId machine) -> Rank& { return start_rank(rank, machine); },
               [this](Pid pid, const std::string& why) { end_process(pid, why); },
-              [this](LinkId link) {
-                for (const auto& [pid, l] : link_of_node_) {
-                  if (l == link) watch_.domain_hurt(processes_.machine_of(pid));
-                }
-              },
+              [this](LinkId link) { watch_.domain_hurt(machine_of_link_.at(link)); },
               [this](const Plan& plan) {
                 std::set<std::uint32_t> unsound;
                 for (const PlanRank& r : plan.ranks) {
@@ -99,6 +95,7 @@ std::optional<LinkId> Cluster::dial(Node& node) {
   if (supervisor_ == nullptr || processes_.is_stopped(supervisor_->pid())) return std::nullopt;
   const LinkId link = links_.open(node.pid(), node, supervisor_->pid(), *supervisor_, kBetweenMachines);
   link_of_node_[node.pid()] = link;
+  machine_of_link_[link] = processes_.machine_of(node.pid());
   node.on_link(link, supervisor_->incarnation());
   return link;
 }

@@ -85,6 +85,7 @@ class Cluster {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<MachineId, Pid> node_of_machine_;  // the newest node process there
   std::map<Pid, LinkId> link_of_node_;        // the newest
+  std::map<LinkId, MachineId> machine_of_link_;
   std::set<MachineId> lost_machines_;
   Supervisor* supervisor_ = nullptr;  // that lives; null while there is none
   MachineId next_machine_ = 1;

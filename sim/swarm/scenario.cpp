@@ -71,7 +71,11 @@ SwarmScenario draw_scenario(std::uint64_t seed) {
   for (std::uint64_t k = 0; k < count; ++k) kinds.push_back(static_cast<FaultKind>(draws.below(kFaultKinds)));
   if (draws.chance(50)) kinds.push_back(FaultKind::kill_rank);
   const Duration busy = milliseconds(60 + 45 * scenario.shape.steps);
-  const std::uint64_t faults = draws.chance(5) ? 0 : draws.between(1, draws.chance(80) ? 5 : 10);
+  std::uint64_t faults = draws.chance(5) ? 0 : draws.between(1, draws.chance(80) ? 5 : 10);
+  if (draws.chance(10)) {
+    faults = draws.between(8, 20);
+    for (std::uint8_t k = 0; k < kFaultKinds; ++k) kinds.push_back(static_cast<FaultKind>(k));
+  }
   for (std::uint64_t f = 0; f < faults; ++f) scenario.faults.push_back(draw_fault(draws, kinds, busy));
   scenario.heal = Instant{} + milliseconds(2'000) + draws.between(Duration{}, seconds(12));
   return scenario;

@@ -272,6 +272,19 @@ TEST_F(Adoption, ranks_beyond_those_asked_for_leave_by_plan) {
   EXPECT_EQ(members(), ranks({0, 1}));
 }
 
+TEST_F(Adoption, a_drain_asked_for_before_any_plan_is_known_is_kept) {
+  journaled = known;
+  restart(Generation{1, 2});
+  come_back(7, false);
+  come_back(9, false);
+  feed(job_event::DrainNode{{9}});
+  feed(job_event::DeadlinePassed{deadline});
+  ASSERT_EQ(machine.phase(), JobPhase::fencing);
+  answer_fence();
+  ASSERT_EQ(machine.phase(), JobPhase::preparing);
+  for (const std::uint32_t rank : {2U, 3U}) EXPECT_TRUE(machine.plan()->is_idle({rank}));
+}
+
 TEST_F(Adoption, a_paused_job_stays_paused) {
   paused = true;
   restart();
