@@ -120,7 +120,8 @@ void JobMachine::on(const RankPrepared& e) {
 void JobMachine::on(const StepFinal& e) {
   const DecisionRecord& r = e.record;
   if (phase_ == JobPhase::adopting) return learn(r);
-  const bool next = r.job == request_.job && r.lineage == request_.lineage && r.step.value == step_.value + 1;
+  // Steps between may be known to nobody who is here: the node of those days' root left before a supervisor was lost.
+  const bool next = r.job == request_.job && r.lineage == request_.lineage && r.step > step_;
   // A record is a fact whenever it comes: while its generation runs, and while the reports of the next one come in.
   const bool open = phase_ == JobPhase::running || phase_ == JobPhase::fencing;
   if (!next || !open || !plan_ || r.generation != plan_->generation) return drop();

@@ -272,6 +272,20 @@ TEST_F(Adoption, ranks_beyond_those_asked_for_leave_by_plan) {
   EXPECT_EQ(members(), ranks({0, 1}));
 }
 
+// Whoever was root then may have left with its node, and with what it had said.
+TEST_F(Adoption, steps_are_final_though_those_before_them_are_known_to_nobody) {
+  restart();
+  known.reset();
+  come_back(7);
+  come_back(9);
+  ASSERT_EQ(machine.phase(), JobPhase::running);
+  EXPECT_EQ(machine.final_step(), Step{0});
+  commit();
+  EXPECT_EQ(machine.final_step(), Step{4});
+  ASSERT_NE(said<effect::Report>(), nullptr);
+  EXPECT_EQ(machine.dropped(), 0U);
+}
+
 TEST_F(Adoption, a_drain_asked_for_before_any_plan_is_known_is_kept) {
   journaled = known;
   restart(Generation{1, 2});

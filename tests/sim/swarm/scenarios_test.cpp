@@ -30,6 +30,20 @@ TEST(Scenario, a_job_that_is_done_while_there_is_no_supervisor_ends_as_soon_as_t
   EXPECT_LT(expect_done(scenario).took, milliseconds(4'500));
 }
 
+// The root of most steps left by plan, and its node with what it had said: later steps were dropped as not the next ones.
+TEST(Scenario, a_restarted_supervisor_hears_of_steps_though_it_knows_not_all_before_them) {
+  SwarmScenario scenario;
+  scenario.shape.slots = {2, 2, 1};
+  scenario.shape.ranks = 4;
+  scenario.shape.steps = 9;
+  scenario.shape.blocks = scenario.shape.stages = 2;
+  scenario.faults = {{.kind = FaultKind::drain, .at = at_ms(143), .target = 0},
+                     {.kind = FaultKind::hang_stage, .at = at_ms(285), .target = 1, .span = milliseconds(1'300)},
+                     {.kind = FaultKind::kill_supervisor, .at = at_ms(391), .span = milliseconds(1'886)}};
+  scenario.heal = at_ms(10'000);
+  EXPECT_EQ(expect_done(scenario).step, Step{9});
+}
+
 // The newest record was known, and no report had it: the change that followed had nothing new to say.
 TEST(Scenario, the_last_steps_are_reported_though_a_rank_died_while_there_was_no_supervisor) {
   SwarmScenario scenario;
