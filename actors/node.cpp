@@ -13,11 +13,11 @@
 #include <map>
 #include <thread>
 
-#include "actors/allegiance.hpp"
 #include "actors/cluster_frames.hpp"
 #include "actors/injection.hpp"
 #include "actors/node_job.hpp"
 #include "base/tell.hpp"
+#include "engine/control/allegiance.hpp"
 #include "kernels/cpu/cpu_device.hpp"
 
 namespace kintsugi::actors {

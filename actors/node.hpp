@@ -1,5 +1,5 @@
 // A node process, `kintsugi join`: dials the supervisor, offers its slots, and runs the rank processes of jobs. It outlives
-// a supervisor that is lost: its jobs train on while it dials again (actors/allegiance.hpp).
+// a supervisor that is lost: its jobs train on while it dials again (engine/control/allegiance.hpp).
 #pragma once
 
 #include <string>

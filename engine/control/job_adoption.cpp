@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -17,7 +19,7 @@ JobEffects JobMachine::adopt(const Adoption& adoption, Instant now) {
   KINTSUGI_ASSERT(adoption.promised.epoch < request_.epoch);
   now_ = now;
   promised_ = generation_ = adoption.promised;
-  ranks_.adopt({adoption.next_rank});
+  ranks_.adopt({KINTSUGI_MUTANT(reuses_rank_numbers) ? 0 : adoption.next_rank});
   incident_count_ = adoption.incidents;
   pausing_ = adoption.paused;
   step_ = adoption.first;
@@ -63,6 +65,7 @@ void JobMachine::on(const NodeRestated& e) {
   ranks_.open_node(e.node);
   absent_.erase(e.node);
   place(e);
+  if (phase_ != JobPhase::adopting) KINTSUGI_PROBE("adoption: a node comes late");
   if (phase_ == JobPhase::stopping) return emit(effect::Stop{exit_code_, why_});
   if (phase_ == JobPhase::starting) return leave_starting_if_ready();
   if (phase_ != JobPhase::adopting) return refill();
@@ -103,11 +106,13 @@ void JobMachine::consider_adoption() {
   });
   // After a vote for a planned change members wait for its fence.
   const bool left = known_ && known_->generation == plan->generation && known_->next_generation;
+  if (left) KINTSUGI_PROBE("adoption: after a vote for a change");
   if (!whole || left) return go_on_with_who_is_here();
   adopt_plan(*plan);
 }
 
 void JobMachine::adopt_plan(Plan plan) {
+  KINTSUGI_PROBE("adoption: undisturbed");
   for (const PlanRank& r : plan.ranks) members_.insert(r.rank);
   plan_ = std::move(plan);
   plan_digest_ = plan_->digest();
@@ -118,6 +123,15 @@ void JobMachine::adopt_plan(Plan plan) {
   if (known_) emit(effect::Report{*known_});
   enter(JobPhase::running, request_.deadlines.step);
   refill();
+  hear_what_was_said_before();
+}
+
+// Work that ended, well or not, while not all nodes were back: nobody says it a third time.
+void JobMachine::hear_what_was_said_before() {
+  if (!finished_before_.empty()) KINTSUGI_PROBE("adoption: of a job that is done");
+  if (!failed_before_.empty()) KINTSUGI_PROBE("adoption: of work that failed");
+  for (const auto& [rank, finished] : std::exchange(finished_before_, {})) on(finished);
+  for (const auto& [rank, failed] : std::exchange(failed_before_, {})) on(failed);
 }
 
 std::optional<JobMachine::Cause> JobMachine::why_not_adopted() const {
@@ -139,9 +153,14 @@ std::optional<JobMachine::Cause> JobMachine::why_not_adopted() const {
 }
 
 void JobMachine::go_on_with_who_is_here() {
+  KINTSUGI_PROBE("adoption: with who is here");
+  if (restated_.empty()) KINTSUGI_PROBE("adoption: nobody came");
   if (restated_.empty()) absent_.clear();  // nobody came for as long as they hold out
   if (witnesses_.plan) plan_ = witnesses_.plan;
   established_ = known_ || plan_;
+  finished_before_.clear();
+  failed_before_.clear();
+  if (known_) emit(effect::Report{*known_});
   if (established_) return begin_generation(why_not_adopted());
   absent_.clear();
   if (ranks_.count(RankPhase::up) + ranks_.count(RankPhase::starting) == 0) {

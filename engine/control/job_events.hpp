@@ -126,6 +126,7 @@ struct RankFinished {
   Generation generation;
   Step step;
   Digest digest;
+  bool operator==(const RankFinished&) const = default;
 };
 struct RankSaved {
   RankId rank;
@@ -144,6 +145,10 @@ struct RankFailed {
   Generation generation;  // of the work that failed
   Error error;
   std::vector<RankId> lost_peers = {};  // on other nodes, that the network has given up on
+  bool operator==(const RankFailed& other) const {
+    return rank == other.rank && generation == other.generation && error.action == other.error.action &&
+           error.message == other.error.message && lost_peers == other.lost_peers;
+  }
 };
 struct Cancel {
   std::string why;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -47,19 +49,22 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   prepared_.clear();
   finished_.clear();
   saved_.clear();
+  shed_surplus();
   members_ = ranks_.in(RankPhase::up);
   for (const RankId rank : left_out_ranks()) members_.erase(rank);
   release_idle();
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
   if (incident_) incident_->generation = generation_;
-  answers_ = FenceAnswers(members_, ranks_.nodes_with_ranks());
+  const std::set<RankId> asked = KINTSUGI_MUTANT(skips_a_fence) && established_ ? std::set<RankId>{} : members_;
+  answers_ = FenceAnswers(asked, ranks_.nodes_with_ranks());
   emit(effect::Fence{generation_, why});
   enter(JobPhase::fencing, request_.deadlines.fencing);
 }
 
 // Nobody lives: new ranks, where memory may be left first.
 void JobMachine::start_over(const std::string& why) {
+  KINTSUGI_PROBE("job: no rank is left");
   launch(gap(), std::set<NodeId>(ranks_.nodes_with_ranks()));
   const bool hope = !absent_.empty() || ranks_.count(RankPhase::starting) + ranks_.count(RankPhase::gone) > 0;
   if (!hope && established_ && ranks_.nodes_with_ranks().empty()) return stop_lost(every_shard());
@@ -110,6 +115,8 @@ void JobMachine::consider_reports() {
     if (cut.step < step_) cut.lost = every_shard();
     // What the first step starts from is a function of the job: it can be made again, where later state cannot.
     const bool is_first_state = !known_ && !cut.record && absent_.empty() && ranks_.count(RankPhase::gone) == 0;
+    if (cut.record && cut.step > step_) KINTSUGI_PROBE("job: a record is learnt from reports");
+    if (!cut.lost.empty() && is_first_state) KINTSUGI_PROBE("job: the first state is made once more");
     if (!cut.lost.empty() && !is_first_state) return give_up_unless_more_may_come(cut.lost);
     established_ = cut.lost.empty();
     if (!established_) emit(effect::Note{"no step is final yet: state is made anew"});
@@ -143,6 +150,7 @@ void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& repor
 }
 
 void JobMachine::start_where_state_is(const std::set<NodeId>& nodes) {
+  KINTSUGI_PROBE("job: the last copies lie where no rank is");
   for (const NodeId node : nodes) {
     emit(effect::Note{fmt::format("the last copies of some shards lie on {}, where no rank is left: starting one",
                                   ranks_.name_of(node))});
@@ -178,6 +186,7 @@ void JobMachine::give_up_unless_more_may_come(const std::vector<ShardId>& lost) 
   }
   const std::set<RankId> unseen = ranks_.in(RankPhase::gone);
   if (unseen.empty() && absent_.empty()) return stop_lost(lost);
+  KINTSUGI_PROBE("job: missing shards are waited for");
   std::string whom = unseen.empty() ? "" : "the end of " + ranks_.names_of(unseen) + " and what it left behind";
   for (const auto& [node, name] : absent_) whom += (whom.empty() ? "" : ", ") + ("node " + name);
   emit(effect::Note{fmt::format("{} shards are missing: waiting for {}", lost.size(), whom)});
@@ -210,6 +219,7 @@ bool JobMachine::is_publishing() const {
 
 void JobMachine::lose_members(const std::set<RankId>& lost, const Cause& cause) {
   if (is_publishing()) return;
+  if (!overdue_.empty()) KINTSUGI_PROBE("job: a member is lost while silent ones are");
   for (const RankId rank : lost) overdue_.erase(rank);
   // Of those killed for their silence all ends are awaited: one change for all of them.
   const bool expected = !overdue_.empty() && cause.kind == CauseKind::rank_lost;
@@ -220,6 +230,7 @@ void JobMachine::lose_members(const std::set<RankId>& lost, const Cause& cause) 
 void JobMachine::on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes,
                             const std::string& what) {
   if (patience_is_out_) {
+    KINTSUGI_PROBE("job: a silent rank's end was not seen in time");
     Cause cause{CauseKind::rank_lost, ranks_.names_of(silent_ranks), ranks_.names_of(silent_ranks) + " " + what};
     for (const NodeId node : silent_nodes) {
       cause = {CauseKind::node_lost, ranks_.name_of(node), ranks_.name_of(node) + " " + what};
@@ -228,6 +239,7 @@ void JobMachine::on_overdue(const std::set<RankId>& silent_ranks, const std::set
     overdue_.insert(silent_ranks.begin(), silent_ranks.end());
     return begin_generation(cause);
   }
+  KINTSUGI_PROBE("job: a silent member is killed");
   patience_is_out_ = true;
   overdue_ = silent_ranks;
   for (const RankId rank : silent_ranks) emit(effect::KillRank{rank, what});
@@ -245,6 +257,7 @@ void JobMachine::became_final(const DecisionRecord& record) {
 void JobMachine::open_incident(const Cause& cause) {
   const bool step_in_progress = phase_ == JobPhase::running && steps_left();
   if (incident_) {
+    KINTSUGI_PROBE("job: a fault within a change");
     ++incident_->restarts;
     incident_->fenced.reset();
     incident_->resumed.reset();

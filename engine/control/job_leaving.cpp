@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -33,18 +34,39 @@ void JobMachine::on(const EvictRank& e) {
   refill();
 }
 
-// Somebody else is up. A job is never drained of its last rank: that one stays until another comes.
+// Ranks that may work at once.
+std::uint64_t JobMachine::most() const {
+  return request_.ranks != 0 ? request_.ranks : cells();
+}
+
+// Somebody else is up. A job is never drained of its last ranks: those stay until others come.
 bool JobMachine::can_leave() const {
-  const std::set<RankId>& up = ranks_.in(RankPhase::up);
+  // Once members are asked what they hold, who comes up is none of this generation.
+  const std::set<RankId>& up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
   return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
 }
 
 std::set<RankId> JobMachine::leaving_members() const {
   std::set<RankId> both;
-  if (!can_leave()) return both;
+  if (!can_leave()) {
+    if (members_.size() > most()) KINTSUGI_PROBE("leaving: all are to leave, and are too many");
+    // All are to leave. Those beyond what can work do.
+    both = members_;
+    both.erase(both.begin(), std::next(both.begin(), static_cast<std::ptrdiff_t>(std::min(most(), both.size()))));
+    return both;
+  }
   std::copy_if(leaving_.begin(), leaving_.end(), std::inserter(both, both.end()),
                [&](RankId rank) { return members_.contains(rank); });
   return both;
+}
+
+// More ranks than were asked for, or than there are cells, live where a restarted supervisor finds those whom the former one
+// had told to leave, or had started to take their place. The newest leave.
+void JobMachine::shed_surplus() {
+  std::set<RankId> staying = ranks_.in(RankPhase::up);
+  std::erase_if(staying, [&](RankId rank) { return leaving_.contains(rank); });
+  if (staying.size() > most()) KINTSUGI_PROBE("leaving: a surplus is shed");
+  while (staying.size() > most()) leaving_.insert(staying.extract(std::prev(staying.end())).value());
 }
 
 // Of the members to be: those that the plan in force gave nothing are none any more.
@@ -53,6 +75,7 @@ void JobMachine::release_idle() {
   const std::vector<RankId> idle = plan_->idle_ranks();
   for (const RankId rank : leaving_members()) {
     if (!std::binary_search(idle.begin(), idle.end(), rank)) continue;
+    KINTSUGI_PROBE("leaving: an idle member is released");
     members_.erase(rank);
     leaving_.erase(rank);
     ranks_.set(rank, RankPhase::gone);
@@ -64,6 +87,7 @@ void JobMachine::release_idle() {
 void JobMachine::free_drained() {
   std::erase_if(draining_, [&](NodeId node) {
     if (ranks_.has_rank_on(node)) return false;
+    if (ranks_.has_node(node)) KINTSUGI_PROBE("leaving: a drained node is free");
     if (ranks_.has_node(node)) emit(effect::NodeFree{node});
     return true;
   });

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
+
 namespace kintsugi {
 
 using namespace job_event;  // NOLINT(google-build-using-namespace): the machine's own alphabet
@@ -77,6 +80,8 @@ bool JobMachine::steps_left() const {
 
 // Every supervisor counts in its own epoch.
 Generation JobMachine::next_generation() const {
+  if (KINTSUGI_MUTANT(counts_generations_anew) && generation_.epoch < request_.epoch) return {generation_.epoch, 1};
+  if (KINTSUGI_MUTANT(two_plans_in_a_generation) && phase_ == JobPhase::preparing) return generation_;
   if (generation_.epoch < request_.epoch) return {request_.epoch, 1};
   return {generation_.epoch, generation_.counter + 1};
 }
@@ -106,7 +111,7 @@ void JobMachine::on(const RankPrepared& e) {
                                ranks_.name_of(e.rank), e.step.value, step_.value));
   }
   prepared_.insert(e.rank);
-  if (prepared_ != members_) return;
+  if (prepared_ != members_ && !KINTSUGI_MUTANT(resumes_early)) return;
   established_ = true;
   if (pausing_) return pause();
   resume();
@@ -115,12 +120,16 @@ void JobMachine::on(const RankPrepared& e) {
 void JobMachine::on(const StepFinal& e) {
   const DecisionRecord& r = e.record;
   if (phase_ == JobPhase::adopting) return learn(r);
-  const bool next = r.job == request_.job && r.lineage == request_.lineage && r.step.value == step_.value + 1;
+  // Steps between may be known to nobody who is here: the node of those days' root left before a supervisor was lost.
+  const bool next = r.job == request_.job && r.lineage == request_.lineage && r.step > step_;
   // A record is a fact whenever it comes: while its generation runs, and while the reports of the next one come in.
   const bool open = phase_ == JobPhase::running || phase_ == JobPhase::fencing;
   if (!next || !open || !plan_ || r.generation != plan_->generation) return drop();
   became_final(r);
-  if (phase_ == JobPhase::fencing) return;
+  if (phase_ == JobPhase::fencing) {
+    KINTSUGI_PROBE("job: a record comes while a fence is out");
+    return;
+  }
   if (incident_) {
     incident_->first_commit = now_;
     close_incident();
@@ -139,6 +148,10 @@ void JobMachine::on(const StepFinal& e) {
 }
 
 void JobMachine::on(const RankFinished& e) {
+  if (phase_ == JobPhase::adopting) {
+    finished_before_.insert_or_assign(e.rank, e);
+    return;
+  }
   if (phase_ != JobPhase::running || !is_current(e.rank, e.generation)) return drop();
   if (!final_digest_) final_digest_ = e.digest;
   if (*final_digest_ != e.digest) {

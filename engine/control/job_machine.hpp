@@ -146,12 +146,14 @@ class JobMachine {
   void consider_adoption();
   void adopt_plan(Plan plan);
   void go_on_with_who_is_here();
+  void hear_what_was_said_before();
   std::optional<Cause> why_not_adopted() const;
   Duration patience() const;
 
   // job_ranks.cpp: how many ranks there are
   std::uint64_t cells() const;
   std::uint64_t wanted() const;
+  std::uint64_t most() const;
   std::uint64_t gap() const;
   std::uint64_t needed() const;
   void try_start();
@@ -174,6 +176,7 @@ class JobMachine {
   std::set<RankId> leaving_members() const;
   void release_idle();
   void free_drained();
+  void shed_surplus();
 
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
@@ -205,6 +208,9 @@ class JobMachine {
   std::map<NodeId, std::string> absent_;  // of a former supervisor's nodes
   std::map<NodeId, Restated> restated_;   // of nodes that are back
   Witnesses witnesses_;
+  // Said to the former supervisor, perhaps, and again to this one: of the plan that is adopted, if it is.
+  std::map<RankId, job_event::RankFinished> finished_before_;
+  std::map<RankId, job_event::RankFailed> failed_before_;
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on

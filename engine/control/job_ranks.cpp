@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi {
@@ -72,6 +74,7 @@ void JobMachine::leave_starting_if_ready() {
 
 void JobMachine::lost_while_starting(const std::string& why) {
   const bool affordable = replace_lost();
+  if (!affordable) KINTSUGI_PROBE("ranks: the budget of restarts is spent");
   const bool stuck = ranks_.count(RankPhase::starting) == 0 && ranks_.count(RankPhase::up) < needed();
   if (stuck && !affordable) {
     return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, restarts_.size(),
@@ -82,6 +85,7 @@ void JobMachine::lost_while_starting(const std::string& why) {
 
 // There is state to go on from, and somebody who can.
 void JobMachine::go_on_without(const std::set<RankId>& silent) {
+  KINTSUGI_PROBE("ranks: the change goes on without silent newcomers");
   for (const RankId rank : silent) refuse(rank, "no hello in time from " + ranks_.name_of(rank));
   leave_starting_if_ready();
 }
@@ -107,7 +111,9 @@ void JobMachine::refill() {
       ranks_.count(RankPhase::up) - left_out_ranks().size() != members_.size() || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
-  if (is_paused) return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
+  if (is_paused) KINTSUGI_PROBE("ranks: a paused job changes");
+  if (is_paused || KINTSUGI_MUTANT(changes_without_a_vote))
+    return begin_generation(Cause{CauseKind::planned, "the paused job", "its ranks change"});
   intended_ = next_generation();
   emit(effect::Intend{*intended_});
 }
@@ -116,7 +122,11 @@ void JobMachine::on(const NodeReady& e) {
   ranks_.add_node(e.node, e.name, e.rack, e.slots);
   if (e.runs_this_job) return ranks_.close_node(e.node);  // until it has said what is in its slots
   if (phase_ == JobPhase::waiting) return try_start();
-  if (phase_ == JobPhase::starting) replace_lost();
+  if (phase_ == JobPhase::starting) {
+    const RankId before = next_rank();
+    replace_lost();
+    if (next_rank() != before) enter(JobPhase::starting, patience());  // they have as long as the first had
+  }
   refill();
 }
 
@@ -226,6 +236,10 @@ std::optional<JobMachine::Cause> JobMachine::accuse(const RankFailed& e) {
 }
 
 void JobMachine::on(const RankFailed& e) {
+  if (phase_ == JobPhase::adopting) {
+    failed_before_.insert_or_assign(e.rank, e);
+    return;
+  }
   const std::optional<Cause> cut = accuse(e);
   const bool at_work = phase_ == JobPhase::fencing || phase_ == JobPhase::preparing || phase_ == JobPhase::running;
   if (cut && at_work) return begin_generation(cut);

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/report_index.hpp"
 
 namespace kintsugi {
@@ -70,6 +72,7 @@ Copies believed(std::span<const SeenCopy> copies, Step version, std::vector<std:
     }
   }
   const ShardId shard = groups.begin()->second.front().copy->shard;
+  KINTSUGI_PROBE("cut: copies of one version differ");
   disagreements.push_back(fmt::format("copies of shard {} at step {} differ: {}; {}", shard.value, version.value, told,
                                       times == 1 ? "the majority is believed" : "none of them is believed"));
   if (times > 1) return {};
@@ -106,7 +109,8 @@ Cut decide_cut(std::span<const RankReport> reports, const std::optional<Decision
     if (cut.record && cut.step.value > 0) {
       // The gradient of a process dies with it.
       for (const SeenCopy& seen : believed(copies.of(s), {cut.step.value - 1}, cut.disagreements)) {
-        if (seen.by->alive && seen.copy->has_next_gradient) living.push_back(seen.by->rank);
+        const bool is_believed = KINTSUGI_MUTANT(believes_a_stale_copy) && !seen.by->alive;
+        if ((seen.by->alive && seen.copy->has_next_gradient) || is_believed) living.push_back(seen.by->rank);
       }
     }
     sort_unique(living);

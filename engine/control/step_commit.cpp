@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/lane_tree.hpp"
+#include "base/mutant.hpp"
 #include "engine/state/learning_rate.hpp"
 #include "engine/state/state_digest.hpp"
 #include "schemas/codec.hpp"
@@ -112,6 +113,7 @@ Result<std::vector<ShardVote>> complete_shards(const Contribution& all, const Pl
   KINTSUGI_TRY_ASSIGN(std::vector<ShardVote> votes, complete_set(
                                                         all.shards, static_cast<std::uint32_t>(plan.shards.size()),
                                                         [](const ShardVote& v) { return v.shard.value; }, "shard"));
+  if (KINTSUGI_MUTANT(commits_without_acknowledgement)) return votes;
   const auto earlier = [](const ReplicaVote& a, const ReplicaVote& b) {
     return std::tie(a.shard, a.holder) < std::tie(b.shard, b.holder);
   };
@@ -180,7 +182,8 @@ Result<DecisionRecord> decide_step(const CommitState& state, const JobConfig& jo
   record.failure_domains = plan.failure_domains();
   record.next_generation = all.ready_for;
   if (record.outcome == Outcome::commit) {
-    const kernels::AdamwScalars scalars = update_scalars(job.optimizer, record.step, record.updates, norm);
+    const Step step{record.step.value - (KINTSUGI_MUTANT(stale_learning_rate) && record.step.value > 1 ? 1 : 0)};
+    const kernels::AdamwScalars scalars = update_scalars(job.optimizer, step, record.updates, norm);
     record.clip_scale = scalars.clip_scale;
     record.learning_rate = scalars.learning_rate;
     record.bias_correction1 = scalars.bias_correction1;

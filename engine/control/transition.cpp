@@ -4,6 +4,8 @@
 #include <optional>
 #include <tuple>
 
+#include "base/mutant.hpp"
+#include "base/probe.hpp"
 #include "engine/control/report_index.hpp"
 
 namespace kintsugi {
@@ -50,6 +52,7 @@ class Mover {
       const NodeId node = report_of_.of(from).node;
       const auto to = std::find_if(lacking.begin(), lacking.end(), [&](RankId r) { return plan_.node_of(r) == node; });
       if (to == lacking.end()) return false;
+      KINTSUGI_PROBE("moves: memory of a gone rank is taken over");
       moves_.push_back({shard, *to, from, true});
       sources.push_back(*to);
       lacking.erase(to);
@@ -63,6 +66,7 @@ class Mover {
       std::optional<RankId> member;
       members_on_.for_each_on(report_of_.of(from).node, [&](RankId rank) { member = member.value_or(rank); });
       if (!member) continue;
+      KINTSUGI_PROBE("moves: memory is taken over to be passed on");
       moves_.push_back({shard, *member, from, true});
       sources.push_back(*member);
       return;
@@ -71,6 +75,7 @@ class Mover {
 
   // On the receiver's node if there is one, then who has sent least.
   RankId choose(const Ranks& sources, RankId to) {
+    if (KINTSUGI_MUTANT(takes_from_a_wrong_holder)) return plan_.ranks[plan_.root() == to ? 1 : 0].rank;
     const auto worse = [&](RankId from) {
       return std::tuple(plan_.node_of(from) != plan_.node_of(to), sent_[from], from);
     };
@@ -133,9 +138,11 @@ Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const Ran
                            const std::optional<StepUnderWay>& interrupted) {
   KINTSUGI_ASSERT_MSG(cut.lost.empty() && cut.holders.size() == plan.shards.size(), "no plan can hold what is lost");
   Transition transition{cut.step, cut.updates, cut.record, Mover(plan, cut, reports).run()};
+  if (KINTSUGI_MUTANT(leaves_a_record_incomplete)) transition.record.reset();
   if (!interrupted) return transition;
   const Step step{cut.step.value + 1};
   transition.sums = sums_left(plan, step, reports);
+  if (!transition.sums.empty()) KINTSUGI_PROBE("redo: sums are kept");
   const std::vector<bool> begun = begun_lanes(*interrupted, step, reports);
   for (const LaneId lane : Redo(plan, transition.sums).lanes()) {
     if (begun[lane.value]) transition.again.push_back(lane);

@@ -18,7 +18,7 @@ class Adoption : public JobCase {
 
   void restart(std::optional<Generation> promised = std::nullopt) {
     former = resumed;
-    JobRequest request = job_request(4);
+    JobRequest request = job_request(asked);
     request.epoch = 2;
     const kintsugi::Adoption known_to_it{promised.value_or(machine.generation()),
                                          machine.next_rank().value,
@@ -54,6 +54,7 @@ class Adoption : public JobCase {
   std::optional<Plan> former;
   std::optional<DecisionRecord> journaled;
   bool paused = false;
+  std::uint32_t asked = 4;  // ranks
 };
 
 TEST_F(Adoption, whole_membership_goes_on_undisturbed) {
@@ -215,6 +216,87 @@ TEST_F(Adoption, a_job_of_which_nothing_was_promised_starts_as_if_new) {
   run();
   EXPECT_EQ(machine.generation(), (Generation{2, 1}));
   EXPECT_GE(members().begin()->value, 4U);  // a number is given once
+}
+
+TEST_F(Adoption, work_that_ended_before_the_last_node_is_back_has_ended) {
+  restart();
+  come_back(7);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    feed(job_event::RankFinished{{rank}, former->generation, step, {5, 5}});
+  }
+  come_back(9);
+  EXPECT_EQ(machine.phase(), JobPhase::running);
+  for (const std::uint32_t rank : {2U, 3U}) {
+    feed(job_event::RankFinished{{rank}, former->generation, step, {5, 5}});
+  }
+  ASSERT_NE(said<effect::Stop>(), nullptr);
+  EXPECT_EQ(said<effect::Stop>()->exit_code, 0);
+}
+
+TEST_F(Adoption, work_that_failed_before_the_last_node_is_back_has_failed) {
+  restart();
+  come_back(7);
+  feed(job_event::RankFailed{{0}, former->generation, {ErrorAction::end_generation, "a peer is gone"}});
+  come_back(9);
+  ASSERT_NE(said<effect::Adopted>(), nullptr);
+  ASSERT_NE(said<effect::Fence>(), nullptr);
+  EXPECT_NE(said<effect::Fence>()->why.find("a peer is gone"), std::string::npos);
+}
+
+TEST_F(Adoption, steps_of_the_time_without_a_supervisor_are_reported_whoever_is_lost) {
+  restart();
+  die_without_a_supervisor(2);
+  come_back(7);
+  come_back(9);
+  ASSERT_NE(said<effect::Fence>(), nullptr);
+  ASSERT_NE(said<effect::Report>(), nullptr);
+  EXPECT_EQ(said<effect::Report>()->record.step, Step{3});
+}
+
+// Such a one was told to leave by the former supervisor, or was started to take the place of one that was.
+TEST_F(Adoption, ranks_beyond_those_asked_for_leave_by_plan) {
+  asked = 2;
+  restart();
+  come_back(7);
+  come_back(9);
+  kill(3);
+  change();
+  EXPECT_EQ(machine.plan()->rank_count(), 3U);
+  EXPECT_TRUE(machine.plan()->is_idle({2}));
+  ASSERT_NE(said<effect::Intend>(), nullptr);
+  commit(said<effect::Intend>()->generation);
+  ASSERT_NE(said<effect::KillRank>(), nullptr);
+  EXPECT_EQ(said<effect::KillRank>()->rank, RankId{2});
+  up.erase({2});
+  change();
+  EXPECT_EQ(members(), ranks({0, 1}));
+}
+
+// Whoever was root then may have left with its node, and with what it had said.
+TEST_F(Adoption, steps_are_final_though_those_before_them_are_known_to_nobody) {
+  restart();
+  known.reset();
+  come_back(7);
+  come_back(9);
+  ASSERT_EQ(machine.phase(), JobPhase::running);
+  EXPECT_EQ(machine.final_step(), Step{0});
+  commit();
+  EXPECT_EQ(machine.final_step(), Step{4});
+  ASSERT_NE(said<effect::Report>(), nullptr);
+  EXPECT_EQ(machine.dropped(), 0U);
+}
+
+TEST_F(Adoption, a_drain_asked_for_before_any_plan_is_known_is_kept) {
+  journaled = known;
+  restart(Generation{1, 2});
+  come_back(7, false);
+  come_back(9, false);
+  feed(job_event::DrainNode{{9}});
+  feed(job_event::DeadlinePassed{deadline});
+  ASSERT_EQ(machine.phase(), JobPhase::fencing);
+  answer_fence();
+  ASSERT_EQ(machine.phase(), JobPhase::preparing);
+  for (const std::uint32_t rank : {2U, 3U}) EXPECT_TRUE(machine.plan()->is_idle({rank}));
 }
 
 TEST_F(Adoption, a_paused_job_stays_paused) {

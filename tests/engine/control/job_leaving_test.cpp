@@ -52,6 +52,36 @@ TEST_F(JobLeaving, a_drained_node_gives_up_its_work_then_its_ranks_then_itself_a
   EXPECT_EQ(said<effect::StartRanks>(), nullptr);  // there is no other slot
 }
 
+// Nobody comes to take their place: as many as can work stay.
+TEST_F(JobLeaving, when_every_node_is_drained_the_surplus_leaves_and_the_rest_work_on) {
+  run();
+  join(11, "c", 2);
+  feed(DrainNode{{9}});
+  all_up();
+  for (const std::uint32_t node : {7U, 11U}) feed(DrainNode{{node}});
+  commit(machine.generation() < Generation{1, 2} ? std::optional(Generation{1, 2}) : std::nullopt);
+  change();
+  EXPECT_EQ(machine.plan()->rank_count(), 6U);
+  for (const std::uint32_t rank : {4U, 5U}) EXPECT_TRUE(machine.plan()->is_idle({rank}));
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_FALSE(machine.plan()->is_idle({rank}));
+  vote_for_change();
+  EXPECT_EQ(killed(), ranks({4, 5}));
+}
+
+// It could take over, but it was not asked what it holds: it is let in by the next change.
+TEST_F(JobLeaving, members_stay_for_one_that_came_up_after_their_fence) {
+  run();
+  join(11, "c", 2);
+  for (const std::uint32_t node : {7U, 9U}) feed(DrainNode{{node}});
+  kill(0);
+  ASSERT_EQ(machine.phase(), JobPhase::fencing);
+  all_up();
+  answer_fence();
+  ASSERT_EQ(machine.phase(), JobPhase::preparing);
+  EXPECT_EQ(members(), ranks({1, 2, 3}));
+  for (const std::uint32_t rank : {1U, 2U, 3U}) EXPECT_FALSE(machine.plan()->is_idle({rank}));
+}
+
 TEST_F(JobLeaving, a_spare_slot_makes_up_for_a_drained_rank_in_the_same_change) {
   run();
   join(11, "c", 2);

@@ -1,8 +1,8 @@
-#include "actors/allegiance.hpp"
+#include "engine/control/allegiance.hpp"
 
 #include <gtest/gtest.h>
 
-namespace kintsugi::actors {
+namespace kintsugi {
 namespace {
 
 constexpr std::uint64_t kCluster = 0xfeed;
@@ -74,4 +74,4 @@ TEST(Allegiance, the_limit_counts_from_the_first_loss_and_is_that_of_the_job) {
 }
 
 }  // namespace
-}  // namespace kintsugi::actors
+}  // namespace kintsugi

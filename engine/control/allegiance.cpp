@@ -1,8 +1,8 @@
-#include "actors/allegiance.hpp"
+#include "engine/control/allegiance.hpp"
 
 #include <fmt/format.h>
 
-namespace kintsugi::actors {
+namespace kintsugi {
 
 Result<void> Allegiance::serve(const Supervisor& who, NodeId number) {
   if (served_ && who.cluster_id != served_->cluster_id) {
@@ -49,4 +49,4 @@ std::string Allegiance::last_words() const {
   return fmt::format("the supervisor is lost: {}; none came within {} s", why_lost_, limit().ns / seconds(1).ns);
 }
 
-}  // namespace kintsugi::actors
+}  // namespace kintsugi

@@ -11,7 +11,7 @@
 #include "base/ids.hpp"
 #include "base/result.hpp"
 
-namespace kintsugi::actors {
+namespace kintsugi {
 
 // One life of one supervisor.
 struct Supervisor {
@@ -54,4 +54,4 @@ class Allegiance {
   std::map<JobId, Duration> limits_;
 };
 
-}  // namespace kintsugi::actors
+}  // namespace kintsugi
