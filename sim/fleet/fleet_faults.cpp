@@ -103,6 +103,7 @@ void FleetRun::notice(const Fault& fault) {
 
 void FleetRun::lose_machine(std::uint32_t machine, double out, const std::string& why) {
   Machine& m = machines_[machine];
+  count_spot(machine);
   m.in = m.leaving = false;
   m.slowdown = 1;
   machine_of_.erase(m.node);
@@ -111,11 +112,17 @@ void FleetRun::lose_machine(std::uint32_t machine, double out, const std::string
   count_ranks();
 }
 
+void FleetRun::count_spot(std::uint32_t machine) {
+  if (machine < s_.cluster.provisioned() || !machines_[machine].in) return;
+  out_.spot_rank_seconds += (now().ns * 1e-9 - machines_[machine].since) * s_.cluster.ranks_per_node;
+}
+
 void FleetRun::join(std::uint32_t machine) {
   Machine& m = machines_[machine];
   m = {};
   m.in = true;
   m.node = {++next_node_};
+  m.since = now().ns * 1e-9;
   machine_of_[m.node] = machine;
   const bool provisioned = machine < s_.cluster.provisioned();
   const std::string rack = provisioned ? fmt::format("r{}", s_.cluster.rack_of(machine)) : name_of(machine);

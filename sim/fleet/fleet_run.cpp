@@ -64,6 +64,7 @@ FleetOutcome FleetRun::run(const Progress& progress) {
     if (progress && queue_.popped() % 64 == 0) progress(now().ns * 1e-9 / s_.duration);
   }
   training_.finish(now());
+  for (std::uint32_t m = 0; m < machines_.size(); ++m) count_spot(m);
   out_.wall = now().ns * 1e-9;
   if (job_) out_.machine_steps += job_->machine_steps();
   out_.events = queue_.popped();

@@ -60,6 +60,7 @@ class FleetRun {
     double out = 0;        // seconds it stays away then
     double slowdown = 1;
     std::uint32_t cause = 0;
+    double since = 0;  // seconds; in the cluster
   };
 
   void start_job();
@@ -74,6 +75,7 @@ class FleetRun {
   void notice(const Fault& fault);
   void lose_machine(std::uint32_t machine, double out, const std::string& why);
   void join(std::uint32_t machine);
+  void count_spot(std::uint32_t machine);
   void leave_when_drained(std::uint32_t machine, double out, std::uint32_t cause);
   void strike_recovery();
   void arm_step_faults();

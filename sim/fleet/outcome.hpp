@@ -34,6 +34,7 @@ struct Outcome {
   double tokens_per_step = 0;
   double steps = 0;  // committed, on the lineage that lives
   std::uint64_t in_job_ranks = 0, provisioned_ranks = 0;
+  double spot_rank_seconds = 0;               // of nodes that came beside those
   std::map<std::string, Loss> lost;           // by cause
   std::vector<double> recovery;               // seconds from fault to the first commit after it
   std::uint64_t faults = 0, idle_faults = 0;  // struck; of them, where nothing of the job was
@@ -41,11 +42,12 @@ struct Outcome {
   std::string why_ended;
 
   double tokens() const { return steps * tokens_per_step; }
-  // Of what the ranks that the job asks for would do without a fault.
+  // Of what the ranks that the job asks for would do without a fault. Spot nodes come on top: it may be above 1.
   double goodput_in_job() const { return wall > 0 ? steps * step_seconds / wall : 0; }
-  // Of what all that is provisioned would.
+  // Of what all that is provisioned would, spares and spot nodes counted while they are there.
   double goodput() const {
-    return goodput_in_job() * static_cast<double>(in_job_ranks) / static_cast<double>(provisioned_ranks);
+    const double provided = static_cast<double>(provisioned_ranks) * wall + spot_rank_seconds;
+    return provided > 0 ? steps * step_seconds * static_cast<double>(in_job_ranks) / provided : 0;
   }
 };
 

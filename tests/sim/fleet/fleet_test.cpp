@@ -119,8 +119,9 @@ TEST(Fleet, a_new_supervisor_adopts_what_trains_without_disturbing_it) {
 }
 
 TEST(Fleet, a_change_that_the_supervisor_died_in_is_made_by_the_next_one) {
-  const FleetOutcome o = run(small("faults: [{ class: process, at: 1h }, { class: supervisor, at: 3630s }]\n"
-                                   "policy: { rebuild: 1m, supervisor_restart: 20s }\n"));
+  const FleetOutcome o =
+      run(small("faults: [{ class: process, at: 1h }, { class: supervisor, at: 3630s }]\n"
+                "policy: { rebuild: 1m, supervisor_restart: 20s }\n"));
   ASSERT_FALSE(o.incidents.empty());
   EXPECT_EQ(o.incidents[0].machine.generation.epoch, 2u);
   // 30 s, the 20 without a supervisor, the 4 for which nodes are waited for, and the change once more.
@@ -166,6 +167,9 @@ TEST(Fleet, spot_nodes_come_and_leave) {
   EXPECT_LT(lost(o, "extra nodes"), -100);
   std::uint64_t most = 0;
   for (const RanksInService& r : o.in_service) most = std::max(most, r.ranks);
+  EXPECT_GT(o.goodput_in_job(), 1);  // of the 128
+  EXPECT_LT(o.goodput(), 1);
+  EXPECT_GT(o.spot_rank_seconds, 8 * 3600);
   EXPECT_GT(most, 128u);
   EXPECT_LE(most, 160u);
 }
