@@ -55,6 +55,7 @@ void JobJournal::evidence(const JobEvent& event) {
                  [&](const seen::RankDown& e) {
                    if (!e.expected) tell_of("its node, by pidfd", machine_.name_of(e.rank), e.why);
                  },
+                 [&](const seen::RankReported& e) { answered(e); },
                  [&](const seen::RankFailed& e) { tell_of(machine_.name_of(e.rank), "its work", e.error.message); },
                  [&](const seen::PauseJob&) { write(generation("the job is to pause")); },
                  [&](const seen::ResumeJob&) { write(generation("the job goes on")); },
@@ -68,6 +69,18 @@ void JobJournal::evidence(const JobEvent& event) {
                  [](const auto&) {},
              },
              event);
+}
+
+// Who answers a fence waits from then on.
+void JobJournal::answered(const job_event::RankReported& e) {
+  constexpr std::uint32_t kTold = 64;  // in larger jobs the sums must do
+  if (!machine_.in_incident() || !machine_.plan() || machine_.plan()->rank_count() > kTold) return;
+  tell({.generation = e.generation,
+        .kind = EventKind::report,
+        .by = "its stage",
+        .subject = machine_.name_of(e.report.rank),
+        .text = fmt::format("fenced; it holds {} copies of shards and {} partial sums of step {}",
+                            e.report.copies.size(), e.report.sums.sums.size(), e.report.sums.step.value)});
 }
 
 void JobJournal::decided(const JobEffect& effect) {
@@ -96,7 +109,8 @@ void JobJournal::decided(const JobEffect& effect) {
           },
           [&](const effects::Resume& e) {
             tell_of(EventKind::prepare, "every member is ready");
-            tell_of(EventKind::resume, "training goes on under generation " + to_string(e.generation));
+            tell_of(EventKind::resume, fmt::format("training goes on under generation {} with {} ranks",
+                                                   to_string(e.generation), machine_.plan()->rank_count()));
           },
           [&](const effects::Incident& e) {
             const IncidentReport& i = e.report;

@@ -29,6 +29,7 @@ class JobJournal {
   void decided(const JobEffect& effect);
 
  private:
+  void answered(const job_event::RankReported& e);
   void write(decltype(JournalEntry::what) what);
   // Job, generation and incident are the machine's.
   void tell(journaled::Event event);

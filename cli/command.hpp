@@ -27,6 +27,7 @@ void add_cancel(CLI::App& app, Action& action);
 void add_pause(CLI::App& app, Action& action);
 void add_resume(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_drain(CLI::App& app, Action& action);
 void add_evict(CLI::App& app, Action& action);
 void add_inject(CLI::App& app, Action& action);

@@ -21,8 +21,9 @@ int run(int argc, char** argv) {
       "`kintsugi COMMAND --help` shows more. Exit codes: 0 done; 1 the job failed; 2 wrong usage or configuration;\n"
       "3 refused by, or no answer from, the cluster; 130 interrupted.");
   Action action;
-  for (const auto add : {add_run, add_supervise, add_join, add_submit, add_cancel, add_pause, add_resume, add_drain,
-                         add_evict, add_inject, add_status, add_generate, add_data, add_version, add_rank}) {
+  for (const auto add :
+       {add_run, add_supervise, add_join, add_submit, add_cancel, add_pause, add_resume, add_drain, add_evict,
+        add_inject, add_status, add_explain, add_generate, add_data, add_version, add_rank}) {
     add(app, action);
   }
   try {

@@ -8,6 +8,7 @@
 
 #include "actors/cluster.hpp"
 #include "cli/follow.hpp"
+#include "cli/state.hpp"
 
 namespace kintsugi::cli {
 
@@ -16,12 +17,26 @@ namespace {
 struct RunOptions {
   JobOptions job;
   std::uint32_t nodes = 1;
+  std::string state;  // empty: no journal
   LogOptions log;
 };
 
 // Cancelling a job, leaving and reaping each have bounds of their own; this one is for a bug in them.
 constexpr Duration kClusterGrace = seconds(3);
 constexpr Duration kChildGrace = milliseconds(800);
+
+// A journal and an address for other commands, as a supervisor's own.
+Result<void> keep_state(const std::string& directory, actors::ClusterOptions& options) {
+  KINTSUGI_TRY_ASSIGN(options.journal, open_journal(directory));
+  if (!options.journal->found().jobs.empty()) {
+    return Error{ErrorAction::tell_user,
+                 "--state " + directory +
+                     ": a job of another supervisor is not over there; give this run a directory " +
+                     "of its own, or go on with that job by `kintsugi supervise --state " + directory + "`"};
+  }
+  KINTSUGI_TRY_ASSIGN(options.identity, transport::load_or_make_identity(directory));
+  return {};
+}
 
 // The node processes of this run.
 class Nodes {
@@ -111,13 +126,22 @@ int run(const RunOptions& o) {
   const Logger logger = o.log.make("run");
   actors::ClusterOptions options;
   options.address = "127.0.0.1";
-  options.identity = transport::make_identity();
   options.embedded = true;
+  const std::string state = absolute_path(o.state);
+  if (state.empty()) {
+    options.identity = transport::make_identity();
+  } else if (const Result<void> kept = keep_state(state, options); !kept) {
+    return fail(kept.error());
+  }
   options.version = kintsugi_version();
   options.logger = logger;
   const transport::JoinToken token = options.identity.token;
   auto cluster = actors::Cluster::start(std::move(options));
   if (!cluster) return fail(cluster.error());
+  if (!state.empty()) {
+    const Result<void> wrote = transport::write_cluster_file(state, {{(*cluster)->address().text()}, token});
+    if (!wrote) return fail(wrote.error());
+  }
   (*cluster)->done().when_done([&inbox](const Result<void>&) { inbox.push(ClusterEnded{}); });
 
   Nodes nodes(inbox, o);
@@ -130,6 +154,7 @@ int run(const RunOptions& o) {
     end = {kFailed, started.error().message};
   }
   end_cluster(inbox, **cluster, nodes, end.impatient);
+  if (!state.empty()) ::unlink((state + "/cluster.json").c_str());
   if (!end.message.empty()) std::fprintf(stderr, "kintsugi: %s\n", end.message.c_str());
   return end.exit_code;
 }
@@ -145,6 +170,10 @@ void add_run(CLI::App& app, Action& action) {
       ->type_name("M")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  command
+      ->add_option("--state", o->state,
+                   "keep the journal there, for `kintsugi explain`; `status` and `inject` reach the run by it")
+      ->type_name("DIR");
   o->log.add_to(*command);
   command->footer(
       "Without --ranks: one rank a core, at most one for each cell (stages x lanes). The digest of the result is the\n"

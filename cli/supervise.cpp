@@ -1,14 +1,12 @@
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <csignal>
 
 #include "actors/cluster.hpp"
-#include "base/tell.hpp"
 #include "cli/command.hpp"
 #include "cli/inbox.hpp"
-#include "engine/telemetry/journal.hpp"
+#include "cli/state.hpp"
 #include "transport/link/cluster_file.hpp"
 
 namespace kintsugi::cli {
@@ -43,27 +41,6 @@ Result<transport::ListenAddress> parse_listen(const std::string& text) {
 
 bool is_wildcard(const std::string& address) {
   return address.empty() || address == "0.0.0.0" || address == "::";
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
-
-Result<std::shared_ptr<Journal>> open_journal(const std::string& directory) {
-  JournalStart start{.wall_ns = wall_clock_ns(),
-                     .host = host_name(),
-                     .pid = static_cast<std::uint32_t>(::getpid()),
-                     .version = kintsugi_version()};
-  KINTSUGI_ASSERT(::getrandom(&start.new_cluster_id, sizeof start.new_cluster_id, 0) ==
-                  static_cast<ssize_t>(sizeof start.new_cluster_id));
-  Result<Journal> journal = Journal::open(directory, start);
-  if (journal && journal->dropped_bytes() != 0) {
-    tell("kintsugi: {}/journal: dropped a torn tail of {} bytes, which nobody was promised\n", directory,
-         journal->dropped_bytes());
-  }
-  if (!journal) return journal.error();
-  return std::make_shared<Journal>(std::move(*journal));
 }
 
 // Where port 0 was asked for, a cluster that has members keeps the port at which they look for it.

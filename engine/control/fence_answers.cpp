@@ -4,10 +4,10 @@
 
 namespace kintsugi {
 
-bool FenceAnswers::take(const RankReport& report) {
+bool FenceAnswers::take(RankReport report) {
   if (silent_ranks_.erase(report.rank) == 0) return false;
-  RankReport& mine = living_[report.rank] = report;
-  mine.alive = true;
+  report.alive = true;
+  living_[report.rank] = std::move(report);
   return true;
 }
 
@@ -26,12 +26,15 @@ void FenceAnswers::forget(NodeId node) {
   std::erase_if(left_behind_, [&](const auto& entry) { return entry.second.node == node; });
 }
 
-std::vector<RankReport> FenceAnswers::reports() const {
+std::vector<RankReport> FenceAnswers::take_reports() {
   std::vector<RankReport> all;
-  for (const auto& [rank, report] : living_) all.push_back(report);
-  for (const auto& [rank, report] : left_behind_) {
+  all.reserve(living_.size() + left_behind_.size());
+  for (auto& [rank, report] : left_behind_) {
     KINTSUGI_ASSERT_MSG(!living_.contains(rank), "a rank that answered for itself was also left behind");
-    all.push_back(report);
+  }
+  for (auto* reports : {&living_, &left_behind_}) {
+    for (auto& [rank, report] : *reports) all.push_back(std::move(report));
+    reports->clear();
   }
   return all;
 }

@@ -17,7 +17,7 @@ class FenceAnswers {
       : silent_ranks_(std::move(ranks)), silent_nodes_(std::move(nodes)) {}
 
   // False: it is not awaited (any more).
-  bool take(const RankReport& report);
+  bool take(RankReport report);
   bool take(NodeId node, const std::vector<RankReport>& left_behind);
   // A node without living ranks is lost: what was left on it too.
   void forget(NodeId node);
@@ -25,8 +25,8 @@ class FenceAnswers {
   bool complete() const { return silent_ranks_.empty() && silent_nodes_.empty(); }
   const std::set<RankId>& silent_ranks() const { return silent_ranks_; }
   const std::set<NodeId>& silent_nodes() const { return silent_nodes_; }
-  // One a rank.
-  std::vector<RankReport> reports() const;
+  // One a rank; they are read once.
+  std::vector<RankReport> take_reports();
   bool operator==(const FenceAnswers&) const = default;
 
  private:

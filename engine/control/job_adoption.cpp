@@ -70,30 +70,40 @@ void JobMachine::on(const NodeRestated& e) {
   if (phase_ == JobPhase::starting) return leave_starting_if_ready();
   if (phase_ != JobPhase::adopting) return refill();
   if (restated_.empty()) enter(JobPhase::adopting, request_.deadlines.adopting);
-  restated_[e.node] = {e.generation, e.in_force};
+  hear(e);
   if (e.record) learn(*e.record);
   consider_adoption();
 }
 
-// In force somewhere: every member had prepared it.
-const Plan* JobMachine::newest_plan() const {
-  const Plan* newest = nullptr;
-  for (const auto& [node, r] : restated_) {
-    if (r.in_force && (newest == nullptr || newest->generation < r.in_force->generation)) newest = &*r.in_force;
+void JobMachine::Witnesses::hear(NodeId node) {
+  const auto at = nodes.find(node);
+  if (at != nodes.end() && !std::exchange(at->second, true)) --awaited;
+}
+
+void JobMachine::Witnesses::forget(NodeId node) {
+  const auto at = nodes.find(node);
+  if (at != nodes.end() && std::exchange(at->second, false)) ++awaited;
+}
+
+void JobMachine::hear(const NodeRestated& e) {
+  restated_[e.node] = {e.generation, std::nullopt};
+  if (e.in_force) restated_[e.node].in_force = e.in_force->generation;
+  if (e.in_force && (!witnesses_.plan || witnesses_.plan->generation < e.in_force->generation)) {
+    witnesses_ = {e.in_force, {}, 0};
+    for (const PlanRank& r : e.in_force->ranks) witnesses_.nodes.emplace(r.node, false);
+    witnesses_.awaited = witnesses_.nodes.size();
+    for (const auto& [node, restated] : restated_) witnesses_.hear(node);
   }
-  return newest;
+  witnesses_.hear(e.node);
 }
 
 void JobMachine::consider_adoption() {
-  const Plan* const plan = newest_plan();
-  if (plan == nullptr || plan->generation != promised_) return;
-  bool whole = true;
-  for (const PlanRank& r : plan->ranks) {
-    const auto at = restated_.find(r.node);
-    if (at == restated_.end()) return;  // it may still come
-    const bool in_force = at->second.in_force && at->second.in_force->generation == plan->generation;
-    whole = whole && in_force && ranks_.knows(r.rank) && ranks_.state(r.rank) == RankPhase::up;
-  }
+  const std::optional<Plan>& plan = witnesses_.plan;
+  if (!plan || plan->generation != promised_ || witnesses_.awaited > 0) return;  // somebody may still come
+  const bool whole = std::all_of(plan->ranks.begin(), plan->ranks.end(), [&](const PlanRank& r) {
+    return restated_.at(r.node).in_force == plan->generation && ranks_.knows(r.rank) &&
+           ranks_.state(r.rank) == RankPhase::up;
+  });
   // After a vote for a planned change members wait for its fence.
   const bool left = known_ && known_->generation == plan->generation && known_->next_generation;
   if (left) KINTSUGI_PROBE("adoption: after a vote for a change");
@@ -105,6 +115,7 @@ void JobMachine::adopt_plan(Plan plan) {
   KINTSUGI_PROBE("adoption: undisturbed");
   for (const PlanRank& r : plan.ranks) members_.insert(r.rank);
   plan_ = std::move(plan);
+  plan_digest_ = plan_->digest();
   generation_ = plan_->generation;
   established_ = true;
   emit(effect::Note{fmt::format("adopted: training went on under generation {}", to_string(generation_))});
@@ -124,8 +135,8 @@ void JobMachine::hear_what_was_said_before() {
 }
 
 std::optional<JobMachine::Cause> JobMachine::why_not_adopted() const {
-  const Plan* const plan = newest_plan();
-  if (plan == nullptr)
+  const std::optional<Plan>& plan = witnesses_.plan;
+  if (!plan)
     return Cause{CauseKind::no_progress, "generation " + to_string(*promised_),
                  "the supervisor was lost within a generation change"};
   for (const PlanRank& r : plan->ranks) {
@@ -145,7 +156,7 @@ void JobMachine::go_on_with_who_is_here() {
   KINTSUGI_PROBE("adoption: with who is here");
   if (restated_.empty()) KINTSUGI_PROBE("adoption: nobody came");
   if (restated_.empty()) absent_.clear();  // nobody came for as long as they hold out
-  if (const Plan* const plan = newest_plan()) plan_ = *plan;
+  if (witnesses_.plan) plan_ = witnesses_.plan;
   established_ = known_ || plan_;
   finished_before_.clear();
   failed_before_.clear();

@@ -63,7 +63,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
 // Nobody lives: new ranks, where memory may be left first.
 void JobMachine::start_over(const std::string& why) {
   KINTSUGI_PROBE("job: no rank is left");
-  launch(gap(), ranks_.nodes_with_ranks());
+  launch(gap(), std::set<NodeId>(ranks_.nodes_with_ranks()));
   const bool hope = !absent_.empty() || ranks_.count(RankPhase::starting) + ranks_.count(RankPhase::gone) > 0;
   if (!hope && established_ && ranks_.nodes_with_ranks().empty()) return stop_lost(every_shard());
   if (!hope) return stop(1, why + "; no rank is left and no slot to start one in");
@@ -77,7 +77,7 @@ void JobMachine::on(const RankReported& e) {
   if (!awaited || overdue_.contains(e.report.rank)) return drop();
   RankReport report = e.report;
   report.node = ranks_.node_of(report.rank);
-  if (!answers_.take(report)) return drop();
+  if (!answers_.take(std::move(report))) return drop();
   if (answers_.complete()) consider_reports();
 }
 
@@ -95,9 +95,13 @@ void JobMachine::on(const NodeReported& e) {
 
 void JobMachine::consider_reports() {
   if (incident_) incident_->fenced = now_;
-  const std::vector<RankReport> reports = answers_.reports();
+  const std::vector<RankReport> reports = answers_.take_reports();
   Cut cut;
-  if (established_) {
+  // A supervisor that was restarted before it heard of any step finds it in what members report.
+  const bool is_trained = established_ || std::any_of(reports.begin(), reports.end(),
+                                                      [](const RankReport& r) { return r.record.has_value(); });
+  if (is_trained && !established_) KINTSUGI_PROBE("job: members know of a step, and the supervisor of none");
+  if (is_trained) {
     cut = decide_cut(reports, known_, static_cast<std::uint32_t>(layout_->shards().size()));
     for (const std::string& text : cut.disagreements) emit(effect::Note{text});
     if (cut.step < step_) cut.lost = every_shard();
@@ -129,6 +133,7 @@ void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& repor
   }
   if (!out_of_reach.empty()) return start_where_state_is(out_of_reach);
 
+  if (established_ && plan_) request.in_force = &*plan_;
   Result<Plan> plan = make_plan(request, request_.config, *layout_);
   if (!plan) return stop(2, plan.error().message);
   if (!established_) return prepare(std::move(*plan), std::nullopt);
@@ -158,6 +163,7 @@ void JobMachine::prepare(Plan plan, std::optional<Transition> transition) {
   if (incident_) incident_->bytes_moved = bytes_moved;
   patience_is_out_ = false;
   plan_ = std::move(plan);
+  plan_digest_ = plan_->digest();
   transition_ = std::move(transition);
   emit(effect::Note{"preparing: " + plan_->reason});
   emit(effect::Prepare{*plan_, transition_, bytes_moved});

@@ -16,11 +16,9 @@ void JobMachine::on(const DrainNode& e) {
   if (phase_ == JobPhase::stopping || !ranks_.has_node(e.node)) return drop();
   ranks_.close_node(e.node);
   draining_.insert(e.node);
-  for (const RankId rank : ranks_.in(RankPhase::starting)) {
-    if (ranks_.node_of(rank) == e.node) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
-  }
-  for (const RankId rank : ranks_.in(RankPhase::up)) {
-    if (ranks_.node_of(rank) == e.node) leaving_.insert(rank);
+  for (const RankId rank : std::set<RankId>(ranks_.ranks_on(e.node))) {
+    if (ranks_.state(rank) == RankPhase::starting) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
+    if (ranks_.state(rank) == RankPhase::up) leaving_.insert(rank);
   }
   free_drained();
   if (phase_ == JobPhase::starting) return lost_while_starting(ranks_.name_of(e.node) + " is drained");
@@ -43,7 +41,7 @@ std::uint64_t JobMachine::most() const {
 // Somebody else is up. A job is never drained of its last ranks: those stay until others come.
 bool JobMachine::can_leave() const {
   // Once members are asked what they hold, who comes up is none of this generation.
-  const std::set<RankId> up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
+  const std::set<RankId>& up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
   return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
 }
 
@@ -56,8 +54,8 @@ std::set<RankId> JobMachine::leaving_members() const {
     both.erase(both.begin(), std::next(both.begin(), static_cast<std::ptrdiff_t>(std::min(most(), both.size()))));
     return both;
   }
-  std::set_intersection(leaving_.begin(), leaving_.end(), members_.begin(), members_.end(),
-                        std::inserter(both, both.end()));
+  std::copy_if(leaving_.begin(), leaving_.end(), std::inserter(both, both.end()),
+               [&](RankId rank) { return members_.contains(rank); });
   return both;
 }
 

@@ -100,7 +100,7 @@ std::set<RankId> JobMachine::missing(const std::set<RankId>& have) const {
 void JobMachine::on(const RankPrepared& e) {
   const bool awaited = phase_ == JobPhase::preparing && is_current(e.rank, e.generation);
   if (!awaited || overdue_.contains(e.rank)) return drop();
-  if (e.plan != plan_->digest()) {
+  if (e.plan != plan_digest_) {
     return stop(1, fmt::format("{} prepared another plan under generation {}; are all nodes of one version?",
                                ranks_.name_of(e.rank), to_string(generation_)));
   }
@@ -209,8 +209,9 @@ void JobMachine::on(const DeadlinePassed& e) {
     case JobPhase::saving: return stop(1, "not saved in time: " + ranks_.names_of(missing(saved_)));
     case JobPhase::stopping: {
       std::set<RankId> left = ranks_.in(RankPhase::up);
-      left.merge(ranks_.in(RankPhase::starting));
-      left.merge(ranks_.in(RankPhase::gone));
+      for (const RankPhase phase : {RankPhase::starting, RankPhase::gone}) {
+        left.insert(ranks_.in(phase).begin(), ranks_.in(phase).end());
+      }
       phase_ = JobPhase::ended;
       return emit(effect::Ended{exit_code_ == 0 ? 1 : exit_code_,
                                 fmt::format("{}{}these processes did not end in time: {}", why_,

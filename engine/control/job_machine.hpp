@@ -125,12 +125,21 @@ class JobMachine {
   // job_adoption.cpp: a restarted supervisor finds its job
   struct Restated {
     Generation generation;
-    std::optional<Plan> in_force;
+    std::optional<Generation> in_force;
     bool operator==(const Restated&) const = default;
   };
+  // The newest plan that was in force somewhere, so that every member had prepared it, and which of its nodes are back.
+  struct Witnesses {
+    std::optional<Plan> plan;
+    std::map<NodeId, bool> nodes;  // of the plan: is it back?
+    std::size_t awaited = 0;       // nodes that are not
+    void hear(NodeId node);
+    void forget(NodeId node);
+    bool operator==(const Witnesses&) const = default;
+  };
+  void hear(const job_event::NodeRestated& e);
   void place(const job_event::NodeRestated& e);
   void learn(const DecisionRecord& record);
-  const Plan* newest_plan() const;
   void consider_adoption();
   void adopt_plan(Plan plan);
   void go_on_with_who_is_here();
@@ -188,6 +197,7 @@ class JobMachine {
   std::optional<Generation> promised_;    // by a former supervisor
   std::map<NodeId, std::string> absent_;  // of a former supervisor's nodes
   std::map<NodeId, Restated> restated_;   // of nodes that are back
+  Witnesses witnesses_;
   // Said to the former supervisor, perhaps, and again to this one: of the plan that is adopted, if it is.
   std::map<RankId, job_event::RankFinished> finished_before_;
   std::map<RankId, job_event::RankFailed> failed_before_;
@@ -201,6 +211,7 @@ class JobMachine {
   std::set<RankId> overdue_;  // killed for their silence, not down yet
   bool patience_is_out_ = false;
   std::optional<Plan> plan_;
+  Digest plan_digest_;
   std::optional<Transition> transition_;     // that plan_ began or begins with
   std::optional<StepUnderWay> interrupted_;  // by the incident
   bool established_ = false;                 // a generation was prepared: there is state that must not be made anew

@@ -24,9 +24,9 @@ std::uint64_t JobMachine::wanted() const {
 
 // Who leaves by plan is made up for.
 std::uint64_t JobMachine::gap() const {
-  std::set<RankId> living = ranks_.in(RankPhase::up);
-  for (const RankId rank : leaving_) living.erase(rank);
-  const std::uint64_t count = living.size() + ranks_.count(RankPhase::starting);
+  const std::set<RankId>& up = ranks_.in(RankPhase::up);
+  const auto leaving = std::count_if(leaving_.begin(), leaving_.end(), [&](RankId r) { return up.contains(r); });
+  const std::uint64_t count = up.size() - static_cast<std::uint64_t>(leaving) + ranks_.count(RankPhase::starting);
   return wanted() - std::min(wanted(), count);
 }
 
@@ -95,13 +95,15 @@ void JobMachine::refuse(RankId rank, const std::string& why) {
 void JobMachine::refill() {
   const bool is_paused = phase_ == JobPhase::paused;
   if ((phase_ != JobPhase::running && !is_paused) || intended_ || !steps_left()) return;
-  for (const RankId rank : ranks_.in(RankPhase::starting)) {
-    if (ranks_.started(rank) + request_.deadlines.starting < now_) {
-      refuse(rank, "no hello in time from " + ranks_.name_of(rank));
-    }
+  // Whoever has a lower number was started before.
+  while (ranks_.count(RankPhase::starting) > 0) {
+    const RankId oldest = *ranks_.in(RankPhase::starting).begin();
+    if (ranks_.started(oldest) + request_.deadlines.starting >= now_) break;
+    refuse(oldest, "no hello in time from " + ranks_.name_of(oldest));
   }
   replace_lost();
-  const bool change_is_due = ranks_.in(RankPhase::up) != members_ || !leaving_members().empty();
+  // The loss of a member ends its generation: here all of them are up.
+  const bool change_is_due = ranks_.count(RankPhase::up) != members_.size() || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
   if (is_paused) KINTSUGI_PROBE("ranks: a paused job changes");
@@ -167,14 +169,14 @@ void JobMachine::on(const NodeLost& e) {
   if (!ranks_.has_node(e.node)) return drop();
   const std::string why = fmt::format("{} is lost: {}", ranks_.name_of(e.node), e.why);
   std::set<RankId> lost;
-  for (const RankId rank : members_) {
-    if (ranks_.node_of(rank) == e.node && ranks_.state(rank) == RankPhase::up) lost.insert(rank);
+  for (const RankId rank : ranks_.ranks_on(e.node)) {
+    if (members_.contains(rank) && ranks_.state(rank) == RankPhase::up) lost.insert(rank);
   }
   const bool had_ranks = ranks_.nodes_with_ranks().contains(e.node);
   ranks_.lose_node(e.node);
   std::erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
   draining_.erase(e.node);
-  restated_.erase(e.node);
+  if (restated_.erase(e.node) > 0) witnesses_.forget(e.node);
   if (phase_ == JobPhase::stopping) return end_if_all_down();
   if (phase_ == JobPhase::adopting) return;
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);

@@ -9,16 +9,55 @@
 
 namespace kintsugi {
 
-void RankTable::add_node(NodeId node, std::string name, std::string rack, std::uint32_t slots) {
-  nodes_[node] = {std::move(name), std::move(rack), slots, false, false};
+std::uint32_t RankTable::Node::free_slots() const {
+  return open_slots() - std::min(open_slots(), static_cast<std::uint32_t>(ranks.size()));
 }
 
-void RankTable::lose_node(NodeId node) {
-  KINTSUGI_ASSERT(has_node(node));
-  nodes_[node].lost = true;
-  for (Rank& rank : ranks_) {
-    if (rank.node == node) rank.state = RankPhase::down;  // by its parent-death signal
-  }
+template <class Change>
+void RankTable::change(NodeId id, const Change& how) {
+  Node& node = nodes_.at(id);
+  slots_ -= node.open_slots();
+  node_count_ -= node.lost ? 0 : 1;
+  how(node);
+  slots_ += node.open_slots();
+  node_count_ += node.lost ? 0 : 1;
+  const auto list = [&](std::set<NodeId>& nodes, bool is_one) {
+    if (is_one)
+      nodes.insert(id);
+    else
+      nodes.erase(id);
+  };
+  list(with_free_slots_, node.free_slots() > 0);
+  list(nodes_with_ranks_, node.had_ranks && !node.lost);
+}
+
+void RankTable::add_node(NodeId id, std::string name, std::string rack, std::uint32_t slots) {
+  if (const auto [at, added] = nodes_.try_emplace(id); added) ++node_count_;
+  change(id, [&](Node& node) {
+    node.name = std::move(name);
+    node.rack = std::move(rack);
+    node.slots = slots;
+    node.closed = node.lost = false;
+  });
+}
+
+void RankTable::lose_node(NodeId id) {
+  KINTSUGI_ASSERT(has_node(id));
+  const std::set<RankId> ranks = ranks_on(id);
+  for (const RankId rank : ranks) set(rank, RankPhase::down);  // by its parent-death signal
+  change(id, [](Node& node) { node.lost = true; });
+}
+
+void RankTable::close_node(NodeId id) {
+  change(id, [](Node& node) { node.closed = true; });
+}
+
+void RankTable::close_slot(NodeId id) {
+  change(id, [](Node& node) { --node.slots; });
+}
+
+void RankTable::open_node(NodeId id) {
+  change(id, [](Node& node) { node.closed = false; });
 }
 
 bool RankTable::has_node(NodeId node) const {
@@ -26,70 +65,61 @@ bool RankTable::has_node(NodeId node) const {
   return found != nodes_.end() && !found->second.lost;
 }
 
-std::uint32_t RankTable::node_count() const {
-  return static_cast<std::uint32_t>(
-      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& n) { return !n.second.lost; }));
-}
-
-bool RankTable::has_rank_on(NodeId node) const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](const Rank& r) { return r.node == node && r.state != RankPhase::down; });
-}
-
-std::uint64_t RankTable::slots() const {
-  std::uint64_t slots = 0;
-  for (const auto& [id, node] : nodes_) slots += node.lost || node.closed ? 0 : node.slots;
-  return slots;
-}
-
-std::set<NodeId> RankTable::nodes_with_ranks() const {
-  std::set<NodeId> nodes;
-  for (const Rank& rank : ranks_) {
-    if (has_node(rank.node)) nodes.insert(rank.node);
-  }
-  return nodes;
-}
-
-std::uint32_t RankTable::free_slots(NodeId id) const {
-  const Node& node = nodes_.at(id);
-  if (node.lost || node.closed) return 0;
-  const auto taken = std::count_if(ranks_.begin(), ranks_.end(),
-                                   [&](const Rank& r) { return r.node == id && r.state != RankPhase::down; });
-  return node.slots - std::min(node.slots, static_cast<std::uint32_t>(taken));
+const std::set<RankId>& RankTable::ranks_on(NodeId node) const {
+  static const std::set<RankId> kNobody;
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? kNobody : found->second.ranks;
 }
 
 std::vector<PlanRank> RankTable::start(std::uint64_t count, const std::set<NodeId>& first, Instant now) {
   std::vector<PlanRank> started;
   const auto start_on = [&](NodeId node) {
-    if (started.size() == count || free_slots(node) == 0) return false;
-    started.push_back({{static_cast<std::uint32_t>(ranks_.size())}, node});
-    ranks_.push_back({node, RankPhase::starting, now});
-    return true;
+    if (started.size() == count || !with_free_slots_.contains(node)) return;
+    const RankId rank = next_rank();
+    started.push_back({rank, node});
+    ranks_.push_back({node, RankPhase::down, now});
+    enter(rank, RankPhase::starting);
   };
   for (const NodeId node : first) start_on(node);
-  for (const auto& [id, node] : nodes_) {
-    while (start_on(id)) {
-    }
-  }
+  while (started.size() < count && !with_free_slots_.empty()) start_on(*with_free_slots_.begin());
   return started;
+}
+
+void RankTable::adopt(RankId next_rank) {
+  KINTSUGI_ASSERT(ranks_.empty());
+  ranks_.resize(next_rank.value);
+  std::set<RankId>& down = by_phase_[static_cast<std::size_t>(RankPhase::down)];
+  for (std::uint32_t r = 0; r < next_rank.value; ++r) down.insert(down.end(), {r});
 }
 
 bool RankTable::place(RankId rank, NodeId node, RankPhase state, Instant now) {
   if (!knows(rank) || node_of(rank) != NodeId{}) return false;
-  ranks_[rank.value] = {node, state, now};
+  ranks_[rank.value] = {node, RankPhase::down, now};
+  set(rank, state);
   return true;
+}
+
+void RankTable::set(RankId rank, RankPhase state) {
+  by_phase_[static_cast<std::size_t>(ranks_.at(rank.value).state)].erase(rank);
+  enter(rank, state);
+}
+
+// It is in no phase so far.
+void RankTable::enter(RankId rank, RankPhase state) {
+  Rank& mine = ranks_.at(rank.value);
+  mine.state = state;
+  by_phase_[static_cast<std::size_t>(state)].insert(rank);
+  change(mine.node, [&](Node& node) {
+    node.had_ranks = true;
+    if (state == RankPhase::down)
+      node.ranks.erase(rank);
+    else
+      node.ranks.insert(rank);
+  });
 }
 
 PlanMember RankTable::member(RankId rank) const {
   return {rank, node_of(rank), nodes_.at(node_of(rank)).rack};
-}
-
-std::set<RankId> RankTable::in(RankPhase state) const {
-  std::set<RankId> ranks;
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    if (ranks_[r].state == state) ranks.insert({r});
-  }
-  return ranks;
 }
 
 std::string RankTable::name_of(NodeId node) const {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <optional>
 
 #include "base/assert.hpp"
+#include "engine/plan/rank_index.hpp"
 
 namespace kintsugi {
 
@@ -12,32 +13,44 @@ bool ShardHolders::has(RankId rank) const {
   return primary == rank || std::find(replicas.begin(), replicas.end(), rank) != replicas.end();
 }
 
+namespace {
+
+std::optional<std::size_t> place_in(const std::vector<PlanRank>& ranks, RankId rank) {
+  return place_of(rank, ranks, [](const PlanRank& r) { return r.rank; });
+}
+
+}  // namespace
+
 bool Plan::has(RankId rank) const {
-  return std::any_of(ranks.begin(), ranks.end(), [&](const PlanRank& r) { return r.rank == rank; });
+  return place_in(ranks, rank).has_value();
 }
 
 NodeId Plan::node_of(RankId rank) const {
-  for (const PlanRank& r : ranks) {
-    if (r.rank == rank) return r.node;
-  }
-  KINTSUGI_UNREACHABLE();
+  const std::optional<std::size_t> at = place_in(ranks, rank);
+  KINTSUGI_ASSERT_MSG(at.has_value(), "a rank that is no member of the plan");
+  return ranks[*at].node;
 }
 
 std::uint16_t Plan::failure_domains() const {
   std::size_t least = std::numeric_limits<std::uint16_t>::max();
+  std::vector<NodeId> nodes;
   for (const ShardHolders& holders : shards) {
-    std::set<NodeId> nodes{node_of(holders.primary)};
-    for (const RankId replica : holders.replicas) nodes.insert(node_of(replica));
+    nodes.assign(1, node_of(holders.primary));
+    for (const RankId replica : holders.replicas) {
+      const NodeId node = node_of(replica);
+      if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+    }
     least = std::min(least, nodes.size());
   }
   return static_cast<std::uint16_t>(least);
 }
 
 RankId Plan::rank_of(StageId stage, LaneId lane) const {
-  for (const CellBlock& block : stages.at(stage.value).blocks) {
-    if (block.lanes.contains(lane)) return block.rank;
-  }
-  KINTSUGI_UNREACHABLE();
+  const std::vector<CellBlock>& blocks = stages.at(stage.value).blocks;
+  const auto at = std::partition_point(blocks.begin(), blocks.end(),
+                                       [&](const CellBlock& block) { return block.lanes.end <= lane.value; });
+  KINTSUGI_ASSERT_MSG(at != blocks.end() && at->lanes.contains(lane), "a cell that the plan does not have");
+  return at->rank;
 }
 
 StageId Plan::stage_of(LayerId layer) const {
@@ -69,6 +82,25 @@ std::uint64_t Plan::cells_of(RankId rank) const {
 bool Plan::is_idle(RankId rank) const {
   return cells_of(rank) == 0 &&
          std::none_of(shards.begin(), shards.end(), [&](const ShardHolders& h) { return h.has(rank); });
+}
+
+std::vector<RankId> Plan::idle_ranks() const {
+  std::vector<bool> is_busy(ranks.size(), false);
+  const auto mark = [&](RankId rank) {
+    if (const auto at = place_in(ranks, rank)) is_busy[*at] = true;
+  };
+  for (const StagePlan& stage : stages) {
+    for (const CellBlock& block : stage.blocks) mark(block.rank);
+  }
+  for (const ShardHolders& holders : shards) {
+    mark(holders.primary);
+    for (const RankId replica : holders.replicas) mark(replica);
+  }
+  std::vector<RankId> idle;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!is_busy[i]) idle.push_back(ranks[i].rank);
+  }
+  return idle;
 }
 
 Digest Plan::digest() const {

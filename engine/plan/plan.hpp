@@ -66,6 +66,7 @@ struct Plan {
   std::string reason;                // why the planner chose it, for people
 
   std::uint32_t rank_count() const { return static_cast<std::uint32_t>(ranks.size()); }
+  // Ranks are nearly their places in `ranks`: this and the next cost the logarithm of the numbers that are missing.
   bool has(RankId rank) const;
   // Asserts that the rank is a member.
   NodeId node_of(RankId rank) const;
@@ -73,16 +74,18 @@ struct Plan {
   RankId primary_of(ShardId shard) const { return shards.at(shard.value).primary; }
   // The least number of nodes that hold a shard: what a commit under this plan survives the loss of, less one.
   std::uint16_t failure_domains() const;
-  // The rank that works cell (stage, lane).
+  // The rank that works cell (stage, lane), in the logarithm of the stage's blocks.
   RankId rank_of(StageId stage, LaneId lane) const;
   StageId stage_of(LayerId layer) const;
-  // The lanes `rank` works in `stage`; empty if none.
+  // The lanes `rank` works in `stage`; empty if none. A pass over the stage's blocks.
   LaneRange lanes_of(StageId stage, RankId rank) const;
   // Ranks that work any cell of `layer`'s stage, in lane order.
   std::vector<RankId> ranks_of_layer(LayerId layer) const;
   std::uint64_t cells_of(RankId rank) const;
   // It works no cell and holds no shard.
   bool is_idle(RankId rank) const;
+  // All those, ascending, in one pass over the plan.
+  std::vector<RankId> idle_ranks() const;
   // Over everything but the reason: two members with equal digests act on the same table.
   Digest digest() const;
   bool operator==(const Plan&) const = default;

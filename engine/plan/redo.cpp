@@ -64,8 +64,9 @@ std::vector<KeptSum> choose_sums(const Plan& plan, std::vector<KeptSum> found) {
   // Backward gives anew what lies above the lowest loss of a lane.
   const Redo redo(plan, chosen);
   std::erase_if(chosen, [&](const KeptSum& k) {
+    const StageId stage = plan.stage_of(k.sum.layer);
     for (std::uint32_t lane = k.sum.node.first; lane < k.sum.node.end(); ++lane) {
-      if (!redo.runs_backward(plan.stage_of(k.sum.layer), {lane})) return false;
+      if (!redo.runs_backward(stage, {lane})) return false;
     }
     return true;
   });

@@ -7,7 +7,7 @@
 #include "sim/protocol/marks.hpp"
 #include "sim/protocol/shape.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // How marks are made, by whoever computes: the oracle over whole layers, ranks over what they hold.
 struct Arithmetic {
@@ -63,4 +63,4 @@ class Oracle {
   std::vector<DecisionRecord> records_;    // by step; that of 0 says nothing
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

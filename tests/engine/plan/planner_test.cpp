@@ -5,7 +5,10 @@
 #include <numeric>
 #include <set>
 
+#include "base/philox.hpp"
+#include "engine/plan/partition.hpp"
 #include "tests/engine/plan/plan_cases.hpp"
+#include "tests/engine/plan/planner_reference.hpp"
 
 namespace kintsugi {
 namespace {
@@ -152,6 +155,34 @@ TEST(Planner, a_loss_moves_only_the_shards_of_which_a_copy_is_lost) {
   // Balance may cost a few moves more than the copies that are missing.
   EXPECT_GE(moved, missing);
   EXPECT_LE(moved, missing + after.shards.size() / 4);
+}
+
+TEST(Planner, whatever_is_asked_for_from_nothing_is_planned_as_by_definition) {
+  const PhiloxKey key = philox_key(11);
+  std::uint64_t drawn = 0;
+  const auto draw = [&](std::uint64_t below) {
+    return static_cast<std::uint32_t>(philox_u64(key, drawn++, 0) % below);
+  };
+  for (int round = 0; round < 400; ++round) {
+    JobConfig job = small_job(4, 1 + draw(12), 1 + draw(4), 1, draw(2) == 0);
+    job.resilience.replicas = 1 + draw(3);
+    const ModelLayout layout(job.model);
+    PlanRequest request{{1}, {1}, {1, 4}, {}};
+    const std::uint32_t most = static_cast<std::uint32_t>(job.batch.lanes * *job.parallel.stages);
+    const std::uint32_t ranks = 1 + draw(std::min(most, 12U)), nodes = 1 + draw(6), racks = 1 + draw(4);
+    for (std::uint32_t r = 0, id = draw(3); r < ranks; ++r, id += 1 + draw(2)) {
+      const std::uint32_t node = draw(nodes), rack = node % racks;
+      request.members.push_back({{id}, {node}, rack == 0 ? "" : std::to_string(rack), r > 0 && draw(6) == 0});
+    }
+    for (std::size_t s = 0; s < layout.shards().size() && round % 3 > 0; ++s) {
+      request.copies.emplace_back();
+      for (const PlanMember& m : request.members) {
+        if (draw(3) == 0) request.copies.back().push_back(m.rank);
+      }
+    }
+    const Plan plan = make_plan(request, job, layout).value();
+    ASSERT_EQ(plan, testing::reference_plan(request, job, layout).value()) << "round " << round;
+  }
 }
 
 TEST(Planner, the_same_request_gives_the_same_digest_and_another_generation_another) {
