@@ -1,7 +1,7 @@
 // The run without faults, computed with no plan and no ranks: what every committed state must be, whatever happened.
 #pragma once
 
-#include <map>
+#include <deque>
 #include <vector>
 
 #include "sim/protocol/marks.hpp"
@@ -59,8 +59,9 @@ class Oracle {
 
   const Job& job_;
   const Arithmetic arithmetic_;
-  std::vector<std::vector<Mark>> states_;  // by step
-  std::vector<DecisionRecord> records_;    // by step; that of 0 says nothing
+  // By step; what was handed out stays where it is.
+  std::deque<std::vector<Mark>> states_;
+  std::deque<DecisionRecord> records_;  // that of 0 says nothing
 };
 
 }  // namespace kintsugi::sim::protocol
