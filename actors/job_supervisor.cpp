@@ -125,9 +125,11 @@ class JobSupervisor final : public caf::event_based_actor {
       case schemas::Message::SAVED: return on_saved(m.getSaved());
       case schemas::Message::FAILED: {
         const auto f = m.getFailed();
-        return feed(job_event::RankFailed{{f.getRank()},
-                                          read_generation(f.getGeneration()),
-                                          {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}});
+        job_event::RankFailed failed{{f.getRank()},
+                                     read_generation(f.getGeneration()),
+                                     {static_cast<ErrorAction>(f.getAction()), f.getMessage().cStr()}};
+        for (const auto peer : f.getLostPeers()) failed.lost_peers.push_back({peer});
+        return feed(failed);
       }
       case schemas::Message::RANK_DOWN: {
         const auto d = m.getRankDown();

@@ -107,6 +107,9 @@ class RankActor final : public caf::event_based_actor {
       failed.setAction(static_cast<std::uint8_t>(error.action));
       failed.setMessage(error.message);
       write_generation(failure.generation, failed.initGeneration());
+      auto lost = failed.initLostPeers(static_cast<unsigned>(failure.lost_peers.size()));
+      unsigned i = 0;
+      for (const RankId peer : failure.lost_peers) lost.set(i++, peer.value);
     }));
   }
 

@@ -29,6 +29,9 @@ namespace {
 // Between the end of a link and the kill.
 constexpr Duration kLastWords = milliseconds(200);
 
+// What a rank process may take to load, open its devices and measure itself on a machine that has much else to do.
+constexpr Duration kStartTime = seconds(60);
+
 class RankSupervisor final : public caf::event_based_actor {
  public:
   RankSupervisor(caf::actor_config& config, NodeServices& services, RankStart start, caf::actor owner)
@@ -96,9 +99,11 @@ class RankSupervisor final : public caf::event_based_actor {
     KINTSUGI_TRY_ASSIGN(pid_, services_.processes.spawn(std::move(request), [self](const ProcessEnd& e) {
       caf::anon_send(self, ProcessEnded{e});
     }));
+    // Until it is up, its end and the job's deadline for new ranks say enough.
+    transport::LinkOptions options = link_options();
+    options.first_answer = kStartTime;
     const std::string peer = fmt::format("rank {}", start_.rank.value);
-    KINTSUGI_TRY_ASSIGN(link_,
-                        services_.links.adopt_unix(std::move(ours), {peer, {}}, link_options(), callbacks_to(this)));
+    KINTSUGI_TRY_ASSIGN(link_, services_.links.adopt_unix(std::move(ours), {peer, {}}, options, callbacks_to(this)));
     return {};
   }
 

@@ -123,7 +123,8 @@ class StageActor final : public caf::event_based_actor {
     const Result<void> decoded = guarded([&] { outcome = work(); });
     if (!decoded) outcome = decoded;
     if (outcome || outcome.error().action == ErrorAction::cancelled) return;
-    send(parts_.rank, StageFailed{generation_, outcome.error()});
+    send(parts_.rank,
+         StageFailed{generation_, outcome.error(), trainer_ ? trainer_->lost_peers() : std::set<RankId>{}});
   }
 
   template <class Fill>

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "actors/system.hpp"
 #include "engine/pipeline/trainer.hpp"
@@ -73,6 +74,7 @@ struct StageFrame {
 struct StageFailed {
   Generation generation;
   Error error;
+  std::set<RankId> lost_peers;
 };
 
 struct StageParts {

@@ -46,6 +46,7 @@ TreeNode descend(const LaneTree& tree, TreeNode node, Visit visit) {
 
 bool LaneTree::contains(TreeNode node) const {
   if (node.count == 0 || node.end() > lanes_ || node.end() < node.first) return false;
+  if (node.count == 1) return true;  // a leaf
   return descend(*this, node, [](TreeNode) {}) == node;
 }
 

@@ -1,7 +1,8 @@
 #include "base/philox.hpp"
 
-#include <bit>
 #include <cmath>
+
+#include "base/portable_math.hpp"
 
 namespace kintsugi {
 
@@ -12,24 +13,6 @@ double polynomial(const double (&c)[N], double x) {
   double y = c[N - 1];
   for (std::size_t i = N - 1; i-- > 0;) y = y * x + c[i];
   return y;
-}
-
-// 2 atanh(s) / s in powers of s^2.
-constexpr double kAtanh[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0,  2.0 / 11.0,
-                             2.0 / 13.0, 2.0 / 15.0, 2.0 / 17.0, 2.0 / 19.0, 2.0 / 21.0, 2.0 / 23.0};
-
-// ln(x) for normal positive x: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh((m - 1) / (m + 1)).
-// Only + - * /, so the bits do not depend on a mathematical library. Error under 2e-16 relative on (0, 1/2].
-double portable_log(double x) {
-  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  int exponent = static_cast<int>(bits >> 52) - 1022;
-  double m = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFu) | 0x3FE0000000000000u);  // [1/2, 1)
-  if (m < 0.70710678118654752440) {
-    m *= 2.0;
-    exponent -= 1;
-  }
-  const double s = (m - 1.0) / (m + 1.0);
-  return s * polynomial(kAtanh, s * s) + exponent * 0.69314718055994530942;
 }
 
 // Coefficients of AS 241 (PPND16), numerator and denominator, for the centre, the tails and the far tails.

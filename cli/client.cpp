@@ -48,4 +48,13 @@ Result<actors::ControlMessage> ask(const std::string& state_directory, transport
   return Error{ErrorAction::refuse, "the supervisor did not answer in time; it may be overloaded: try again"};
 }
 
+Result<void> order(const std::string& state_directory, transport::Frame request, const Logger& logger) {
+  KINTSUGI_TRY_ASSIGN(const auto answer, ask(state_directory, std::move(request), logger));
+  Result<void> outcome;
+  KINTSUGI_TRY(actors::guarded([&] {
+    if (answer.get().isRefused()) outcome = Error{ErrorAction::refuse, answer.get().getRefused().getMessage().cStr()};
+  }));
+  return outcome;
+}
+
 }  // namespace kintsugi::cli

@@ -28,6 +28,9 @@ class Client {
 // signal.
 Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger);
 
+// Likewise, of what is done or refused: Error{refuse} also when the answer is a refusal.
+Result<void> order(const std::string& state_directory, transport::Frame request, const Logger& logger);
+
 // What a supervisor on a busy machine may take to accept a link or to answer.
 constexpr Duration kAnswerDeadline = seconds(5);
 

@@ -31,6 +31,8 @@ void add_explain(CLI::App& app, Action& action);
 void add_drain(CLI::App& app, Action& action);
 void add_evict(CLI::App& app, Action& action);
 void add_inject(CLI::App& app, Action& action);
+void add_chaos(CLI::App& app, Action& action);
+void add_sim(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_version(CLI::App& app, Action& action);

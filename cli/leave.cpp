@@ -15,17 +15,11 @@ struct LeaveOptions {
 using Fill = void (*)(schemas::Message::Builder, std::uint32_t);
 
 int leave(const LeaveOptions& o, const char* what, Fill fill) {
-  const auto answer =
-      ask(o.state, actors::make_frame([&](schemas::Message::Builder m) { fill(m, o.number); }), o.log.make("leave"));
-  if (!answer) return fail(answer.error());
-  int code = kDone;
-  const Result<void> read = actors::guarded([&] {
-    if (answer->get().isRefused()) code = fail({ErrorAction::refuse, answer->get().getRefused().getMessage().cStr()});
-  });
-  if (!read) return fail(read.error());
-  if (code == kDone)
-    std::printf("%s %u gives up its work at the next votes; `kintsugi status` shows when it is gone\n", what, o.number);
-  return code;
+  const Result<void> taken =
+      order(o.state, actors::make_frame([&](schemas::Message::Builder m) { fill(m, o.number); }), o.log.make("leave"));
+  if (!taken) return fail(taken.error());
+  std::printf("%s %u gives up its work at the next votes; `kintsugi status` shows when it is gone\n", what, o.number);
+  return kDone;
 }
 
 void add(CLI::App& app, Action& action, const char* name, const char* about, const char* argument, const char* what,

@@ -23,7 +23,7 @@ int run(int argc, char** argv) {
   Action action;
   for (const auto add :
        {add_run, add_supervise, add_join, add_submit, add_cancel, add_pause, add_resume, add_drain, add_evict,
-        add_inject, add_status, add_explain, add_generate, add_data, add_version, add_rank}) {
+        add_inject, add_chaos, add_sim, add_status, add_explain, add_generate, add_data, add_version, add_rank}) {
     add(app, action);
   }
   try {

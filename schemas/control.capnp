@@ -294,6 +294,7 @@ struct Failed {
   action @2 :UInt8;                  # ErrorAction
   message @3 :Text;
   generation @4 :Record.Generation;  # of the work that failed
+  lostPeers @5 :List(UInt32);        # ranks on other nodes that the network has given up on
 }
 
 struct RankDown {

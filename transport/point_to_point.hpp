@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 
 #include "base/clock.hpp"
@@ -91,6 +92,9 @@ class PointToPoint {
   // Thread safe; the first reason wins. Every call blocked now or made later returns `why`.
   virtual void cancel(const Error& why) = 0;
   virtual std::map<RankId, PeerTraffic> traffic() const = 0;
+  // Peers that the network has given up on: their end was reset, or nothing came from them for too long. Inside a node
+  // there are none: the node sees processes end.
+  virtual std::set<RankId> lost_peers() const { return {}; }
 };
 
 }  // namespace kintsugi::transport

@@ -48,4 +48,10 @@ std::map<RankId, PeerTraffic> Routed::traffic() const {
   return all;
 }
 
+std::set<RankId> Routed::lost_peers() const {
+  std::set<RankId> all;
+  for (const Route& route : routes_) all.merge(route.carrier->lost_peers());
+  return all;
+}
+
 }  // namespace kintsugi::transport

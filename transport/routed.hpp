@@ -26,6 +26,7 @@ class Routed final : public PointToPoint {
   void release(const Arrival& arrival) override;
   void cancel(const Error& why) override;
   std::map<RankId, PeerTraffic> traffic() const override;
+  std::set<RankId> lost_peers() const override;
 
  private:
   PointToPoint& carrier_of(RankId peer) const;

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "engine/control/job_machine.hpp"
 
 namespace kintsugi::bench {
@@ -17,6 +16,9 @@ struct FleetShape {
   std::uint32_t lanes_of_member = 1;  // of one stage
   std::uint32_t nodes_of_rack = 16;
 };
+
+// Of this process, which has one thread.
+double cpu_seconds();
 
 // A GPT-2-shaped job with about two shards a member, two copies of each.
 JobConfig fleet_job(const FleetShape& shape);
@@ -30,7 +32,7 @@ class Fleet {
   // Those nodes are lost within a step that everybody has begun and every other rank has finished but for the vote.
   struct Cost {
     std::size_t messages_in = 0, messages_out = 0;                      // through the root
-    double lost = 0, reports = 0, decide = 0, prepared = 0, total = 0;  // seconds in the machine
+    double lost = 0, reports = 0, decide = 0, prepared = 0, total = 0;  // CPU seconds in the machine
   };
   Cost lose(const std::vector<NodeId>& nodes);
 
@@ -55,8 +57,7 @@ class Fleet {
   std::optional<Plan> resumed_;
   std::vector<RankReport> reports_;
   std::size_t sent_ = 0, received_ = 0;
-  SteadyClock clock_;
-  double spent_ = 0;  // seconds in the machine
+  double spent_ = 0;  // CPU seconds in the machine
 };
 
 }  // namespace kintsugi::bench

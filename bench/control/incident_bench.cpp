@@ -1,5 +1,5 @@
-// What one incident costs the job's machine and its planner, for clusters and losses of several sizes. Prints JSON: medians
-// of wall time in milliseconds, and how many members work or hold something else than before.
+// What one incident costs the job's machine and its planner, for clusters and losses of several sizes. Prints JSON: CPU
+// time in milliseconds, median and least of some repetitions, and how many members work or hold something else than before.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/control/fleet.hpp"
+#include "engine/model/presets.hpp"
 #include "engine/plan/plan_changes.hpp"
 
 namespace kintsugi::bench {
@@ -23,10 +24,9 @@ using Figures = std::map<std::string, std::vector<double>>;
 
 template <class Work>
 auto timed(Figures& out, const char* name, const Work& work) {
-  const SteadyClock clock;
-  const Instant began = clock.now();
+  const double began = cpu_seconds();
   auto result = work();
-  out[name].push_back((clock.now() - began).seconds());
+  out[name].push_back(cpu_seconds() - began);
   return result;
 }
 
@@ -76,16 +76,16 @@ Json incident(const FleetShape& shape, std::uint32_t losses, const JobConfig& jo
     out["shards_with_other_holders"] = changes.shards;
     out["reason"] = after.reason;
   }
-  const auto median_ms = [](Figures& figures) {
+  const auto milliseconds_of = [](Figures& figures) {
     Json all;
     for (auto& [name, seconds] : figures) {
       std::sort(seconds.begin(), seconds.end());
-      all[name] = seconds[seconds.size() / 2] * 1e3;
+      all[name] = {{"median", seconds[seconds.size() / 2] * 1e3}, {"least", seconds.front() * 1e3}};
     }
     return all;
   };
-  out["machine_ms"] = median_ms(machine);
-  out["parts_ms"] = median_ms(parts);
+  out["machine_ms"] = milliseconds_of(machine);
+  out["parts_ms"] = milliseconds_of(parts);
   return out;
 }
 
@@ -101,6 +101,9 @@ int run(const std::vector<std::uint32_t>& arguments) {
     for (const std::uint32_t members : {256U, 1'024U, 4'096U, 16'384U}) add({.members = members}, 1);
     for (const std::uint32_t losses : {8U, 64U, 512U}) add({.members = 16'384}, losses);
     for (const std::uint32_t losses : {1U, 64U}) add({.members = 16'384, .lanes_of_member = 4}, losses);
+    JobConfig large = fleet_job({.members = 16'384});
+    large.model = *find_preset("llama-3-405b");
+    all.push_back(incident({.members = 16'384}, 1, large));
   }
   std::cout << all.dump(1) << '\n';
   return 0;

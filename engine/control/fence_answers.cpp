@@ -21,8 +21,12 @@ bool FenceAnswers::take(NodeId node, const std::vector<RankReport>& left_behind)
   return true;
 }
 
-void FenceAnswers::forget(NodeId node) {
+void FenceAnswers::forget(NodeId node, const std::set<RankId>& ranks) {
   silent_nodes_.erase(node);
+  for (const RankId rank : ranks) {
+    silent_ranks_.erase(rank);
+    living_.erase(rank);
+  }
   std::erase_if(left_behind_, [&](const auto& entry) { return entry.second.node == node; });
 }
 

@@ -19,8 +19,8 @@ class FenceAnswers {
   // False: it is not awaited (any more).
   bool take(RankReport report);
   bool take(NodeId node, const std::vector<RankReport>& left_behind);
-  // A node without living ranks is lost: what was left on it too.
-  void forget(NodeId node);
+  // A node is lost, and `ranks` with it: what they said counts no more, nor what was left there.
+  void forget(NodeId node, const std::set<RankId>& ranks);
 
   bool complete() const { return silent_ranks_.empty() && silent_nodes_.empty(); }
   const std::set<RankId>& silent_ranks() const { return silent_ranks_; }

@@ -43,7 +43,7 @@ struct JobRequest {
 // A generation change, phase by phase. Instants are those of the machine's events; empty: the phase was not reached.
 struct IncidentReport {
   std::uint32_t id = 0;        // from 1, within the job
-  std::string kind;            // "planned", "no progress", "work failed", "rank lost" or "node lost"
+  std::string kind;            // "planned", "no progress", "work failed", "link cut", "rank lost" or "node lost"
   std::string target;          // "rank 2 on node 1 (a)"
   std::string why;             // the first evidence of that kind; what names a culprit replaces hearsay
   Generation generation;       // that it ended in
@@ -144,9 +144,10 @@ struct RankFailed {
   RankId rank;
   Generation generation;  // of the work that failed
   Error error;
+  std::vector<RankId> lost_peers = {};  // on other nodes, that the network has given up on
   bool operator==(const RankFailed& other) const {
     return rank == other.rank && generation == other.generation && error.action == other.error.action &&
-           error.message == other.error.message;
+           error.message == other.error.message && lost_peers == other.lost_peers;
   }
 };
 struct Cancel {

@@ -25,6 +25,7 @@ const char* JobMachine::name_of(CauseKind kind) {
     case CauseKind::planned: return "planned";
     case CauseKind::no_progress: return "no progress";
     case CauseKind::work_failed: return "work failed";
+    case CauseKind::link_cut: return "link cut";
     case CauseKind::rank_lost: return "rank lost";
     case CauseKind::node_lost: return "node lost";
   }
@@ -50,6 +51,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   saved_.clear();
   shed_surplus();
   members_ = ranks_.in(RankPhase::up);
+  for (const RankId rank : left_out_ranks()) members_.erase(rank);
   release_idle();
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
@@ -90,6 +92,16 @@ void JobMachine::on(const NodeReported& e) {
   if (phase_ != JobPhase::fencing || e.generation != generation_ || !answers_.take(e.node, left_behind)) {
     return drop();
   }
+  if (answers_.complete()) consider_reports();
+}
+
+// No plan was made yet: the others need no new fence to go on without those. Of a rack's nodes, that are lost one after
+// the other, the first makes a generation.
+void JobMachine::fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause) {
+  for (const RankId rank : lost) members_.erase(rank);
+  if (members_.empty()) return begin_generation(cause);
+  answers_.forget(node, lost);
+  if (!lost.empty()) explain_incident(cause);
   if (answers_.complete()) consider_reports();
 }
 
@@ -172,7 +184,10 @@ void JobMachine::prepare(Plan plan, std::optional<Transition> transition) {
 
 // What a process holds whose end was not seen is reported by nobody.
 void JobMachine::give_up_unless_more_may_come(const std::vector<ShardId>& lost) {
-  if (ranks_.in(RankPhase::up) != members_) return begin_generation(std::nullopt);  // who came meanwhile may have them
+  if (ranks_.in(RankPhase::up) != members_) {  // who came meanwhile may have them, or was left out
+    link_faults_.forget();
+    return begin_generation(std::nullopt);
+  }
   const std::set<RankId> unseen = ranks_.in(RankPhase::gone);
   if (unseen.empty() && absent_.empty()) return stop_lost(lost);
   KINTSUGI_PROBE("job: missing shards are waited for");
@@ -239,6 +254,7 @@ void JobMachine::became_final(const DecisionRecord& record) {
   step_ = record.step;
   known_ = record;
   changes_ = 0;
+  link_faults_.worked();
   emit(effect::Report{record});
 }
 
@@ -249,15 +265,21 @@ void JobMachine::open_incident(const Cause& cause) {
     ++incident_->restarts;
     incident_->fenced.reset();
     incident_->resumed.reset();
-  } else {
-    incident_.emplace();
-    incident_->id = ++incident_count_;
-    incident_->detected = now_;
   }
   if (step_in_progress && cause.kind != CauseKind::planned) {
     interrupted_ = {*plan_, {}, {}};
     if (transition_) interrupted_->from = transition_->step;
     if (transition_) interrupted_->sums = transition_->sums;
+  }
+  explain_incident(cause);
+}
+
+void JobMachine::explain_incident(const Cause& cause) {
+  if (!incident_) {
+    incident_.emplace();
+    incident_->id = ++incident_count_;
+    incident_->detected = now_;
+    incident_->generation = generation_;
   }
   if (incident_->kind.empty() || cause.kind > incident_kind_) {
     incident_kind_ = cause.kind;

@@ -19,6 +19,7 @@ void JobMachine::on(const DrainNode& e) {
   for (const RankId rank : std::set<RankId>(ranks_.ranks_on(e.node))) {
     if (ranks_.state(rank) == RankPhase::starting) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
     if (ranks_.state(rank) == RankPhase::up) leaving_.insert(rank);
+    if (leaving_.contains(rank) && is_left_out(e.node)) refuse(rank, ranks_.name_of(rank) + " had no work");
   }
   free_drained();
   if (phase_ == JobPhase::starting) return lost_while_starting(ranks_.name_of(e.node) + " is drained");
@@ -70,8 +71,10 @@ void JobMachine::shed_surplus() {
 
 // Of the members to be: those that the plan in force gave nothing are none any more.
 void JobMachine::release_idle() {
+  if (!established_ || !plan_ || leaving_.empty()) return;
+  const std::vector<RankId> idle = plan_->idle_ranks();
   for (const RankId rank : leaving_members()) {
-    if (!established_ || !plan_ || !plan_->has(rank) || !plan_->is_idle(rank)) continue;
+    if (!std::binary_search(idle.begin(), idle.end(), rank)) continue;
     KINTSUGI_PROBE("leaving: an idle member is released");
     members_.erase(rank);
     leaving_.erase(rank);

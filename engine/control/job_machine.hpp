@@ -26,6 +26,7 @@
 
 #include "engine/control/fence_answers.hpp"
 #include "engine/control/job_events.hpp"
+#include "engine/control/link_faults.hpp"
 #include "engine/control/rank_table.hpp"
 
 namespace kintsugi {
@@ -49,6 +50,8 @@ const char* to_string(JobPhase phase);
 constexpr std::uint32_t kMaxChangesWithoutStep = 16;
 // New processes for lost ones: a machine on which ranks die at once must not be kept busy by that.
 constexpr std::size_t kMaxRestarts = 8;
+// In a large cluster many are lost in a minute that have nothing to do with each other: one restart for so many ranks.
+constexpr std::size_t kRanksOfRestart = 16;
 constexpr Duration kRestartWindow = seconds(60);
 
 class JobMachine {
@@ -76,7 +79,7 @@ class JobMachine {
 
  private:
   // Why a generation ends; a later kind explains more than an earlier one.
-  enum class CauseKind : std::uint8_t { planned, no_progress, work_failed, rank_lost, node_lost };
+  enum class CauseKind : std::uint8_t { planned, no_progress, work_failed, link_cut, rank_lost, node_lost };
   struct Cause {
     CauseKind kind = CauseKind::planned;
     std::string target, why;
@@ -155,11 +158,16 @@ class JobMachine {
   std::uint64_t needed() const;
   void try_start();
   std::uint64_t launch(std::uint64_t count, const std::set<NodeId>& first = {});
+  std::size_t max_restarts() const;
   // Into free slots, as far as the budget goes. False: it is spent.
   bool replace_lost();
   void leave_starting_if_ready();
   void lost_while_starting(const std::string& why);
   void go_on_without(const std::set<RankId>& silent);
+  std::optional<Cause> accuse(const job_event::RankFailed& e);
+  bool is_left_out(NodeId node) const { return left_out().contains(node); }
+  std::set<NodeId> left_out() const;
+  std::set<RankId> left_out_ranks() const;
   void refuse(RankId rank, const std::string& why);
   void refill();
 
@@ -173,6 +181,7 @@ class JobMachine {
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
   void start_over(const std::string& why);
+  void fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause);
   void consider_reports();
   void go_on_from(const Cut& cut, const std::vector<RankReport>& reports);
   void start_where_state_is(const std::set<NodeId>& nodes);
@@ -185,6 +194,7 @@ class JobMachine {
   void on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes, const std::string& what);
   void became_final(const DecisionRecord& record);
   void open_incident(const Cause& cause);
+  void explain_incident(const Cause& cause);
   void close_incident();
 
   JobRequest request_;
@@ -204,6 +214,7 @@ class JobMachine {
 
   Generation generation_;
   std::set<RankId> members_;  // of the generation, from its fence on
+  LinkFaults link_faults_;
   std::set<RankId> leaving_;  // by plan: drained or evicted
   std::set<NodeId> draining_;
   bool pausing_ = false;  // asked for; until it is taken back

@@ -22,11 +22,12 @@ std::uint64_t JobMachine::wanted() const {
   return std::max<std::uint64_t>(1, std::min(ranks_.slots(), cells()));
 }
 
-// Who leaves by plan is made up for.
+// Who leaves by plan, or cannot reach the others, is made up for.
 std::uint64_t JobMachine::gap() const {
   const std::set<RankId>& up = ranks_.in(RankPhase::up);
   const auto leaving = std::count_if(leaving_.begin(), leaving_.end(), [&](RankId r) { return up.contains(r); });
-  const std::uint64_t count = up.size() - static_cast<std::uint64_t>(leaving) + ranks_.count(RankPhase::starting);
+  const std::uint64_t count =
+      up.size() - static_cast<std::uint64_t>(leaving) - left_out_ranks().size() + ranks_.count(RankPhase::starting);
   return wanted() - std::min(wanted(), count);
 }
 
@@ -50,11 +51,15 @@ std::uint64_t JobMachine::launch(std::uint64_t count, const std::set<NodeId>& fi
   return launched;
 }
 
+std::size_t JobMachine::max_restarts() const {
+  return std::max<std::size_t>(kMaxRestarts, wanted() / kRanksOfRestart);
+}
+
 bool JobMachine::replace_lost() {
   while (!restarts_.empty() && restarts_.front() + kRestartWindow <= now_) restarts_.pop_front();
-  const std::uint64_t affordable = kMaxRestarts - restarts_.size();
+  const std::uint64_t affordable = max_restarts() - std::min(max_restarts(), restarts_.size());
   restarts_.resize(restarts_.size() + launch(std::min(gap(), affordable)), now_);
-  return restarts_.size() < kMaxRestarts;
+  return restarts_.size() < max_restarts();
 }
 
 // The first time all that were asked for, later anybody: the others are let in as they come.
@@ -72,7 +77,7 @@ void JobMachine::lost_while_starting(const std::string& why) {
   if (!affordable) KINTSUGI_PROBE("ranks: the budget of restarts is spent");
   const bool stuck = ranks_.count(RankPhase::starting) == 0 && ranks_.count(RankPhase::up) < needed();
   if (stuck && !affordable) {
-    return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, kMaxRestarts,
+    return stop(1, fmt::format("{}; {} ranks were replaced within {} s, which is no accident", why, restarts_.size(),
                                kRestartWindow.ns / seconds(1).ns));
   }
   leave_starting_if_ready();
@@ -102,8 +107,8 @@ void JobMachine::refill() {
     refuse(oldest, "no hello in time from " + ranks_.name_of(oldest));
   }
   replace_lost();
-  // The loss of a member ends its generation: here all of them are up.
-  const bool change_is_due = ranks_.count(RankPhase::up) != members_.size() || !leaving_members().empty();
+  const bool change_is_due =
+      ranks_.count(RankPhase::up) - left_out_ranks().size() != members_.size() || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
   // Between two steps already: no vote is needed.
   if (is_paused) KINTSUGI_PROBE("ranks: a paused job changes");
@@ -151,6 +156,7 @@ void JobMachine::on(const RankDown& e) {
   const bool was_up = ranks_.state(e.rank) == RankPhase::up;
   const std::string why = fmt::format("{} {}", ranks_.name_of(e.rank), e.why);
   ranks_.set(e.rank, RankPhase::down);
+  link_faults_.down(e.rank);
   leaving_.erase(e.rank);
   free_drained();
   if (phase_ == JobPhase::stopping) {
@@ -174,19 +180,59 @@ void JobMachine::on(const NodeLost& e) {
   }
   const bool had_ranks = ranks_.nodes_with_ranks().contains(e.node);
   ranks_.lose_node(e.node);
+  link_faults_.lost(e.node);
   std::erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
   draining_.erase(e.node);
   if (restated_.erase(e.node) > 0) witnesses_.forget(e.node);
   if (phase_ == JobPhase::stopping) return end_if_all_down();
   if (phase_ == JobPhase::adopting) return;
   if (phase_ == JobPhase::starting && had_ranks) return lost_while_starting(why);
-  if (!lost.empty()) return lose_members(lost, {CauseKind::node_lost, ranks_.name_of(e.node), why});
-  if (phase_ == JobPhase::fencing) {
-    answers_.forget(e.node);
-    if (answers_.complete()) consider_reports();
-    return;
-  }
+  const Cause cause{CauseKind::node_lost, ranks_.name_of(e.node), why};
+  if (phase_ == JobPhase::fencing && (lost.empty() || overdue_.empty())) return fence_without(e.node, lost, cause);
+  if (!lost.empty()) return lose_members(lost, cause);
   refill();
+}
+
+// Who is up and no member, on nodes that cannot reach another one.
+std::set<RankId> JobMachine::left_out_ranks() const {
+  std::set<RankId> ranks;
+  for (const NodeId node : left_out()) {
+    for (const RankId rank : ranks_.ranks_on(node)) {
+      if (ranks_.state(rank) == RankPhase::up) ranks.insert(rank);
+    }
+  }
+  return ranks;
+}
+
+std::set<NodeId> JobMachine::left_out() const {
+  const auto loss_of = [&](NodeId node) {
+    LinkFaults::Loss loss;
+    if (!plan_) return loss;
+    for (const RankId rank : ranks_.ranks_on(node)) loss.cells += plan_->has(rank) ? plan_->cells_of(rank) : 0;
+    const auto is_there = [&](RankId rank) { return ranks_.node_of(rank) == node; };
+    loss.loses_state = std::any_of(plan_->shards.begin(), plan_->shards.end(), [&](const ShardHolders& h) {
+      return is_there(h.primary) && std::all_of(h.replicas.begin(), h.replicas.end(), is_there);
+    });
+    return loss;
+  };
+  return link_faults_.left_out(ranks_.nodes_with_ranks(), loss_of, now_);
+}
+
+// Of the generation before, too: whoever speaks second says the same of the other side.
+std::optional<JobMachine::Cause> JobMachine::accuse(const RankFailed& e) {
+  if (!ranks_.knows(e.rank)) return std::nullopt;
+  std::optional<Cause> cut;
+  for (const RankId peer : e.lost_peers) {
+    if (!ranks_.knows(peer) || ranks_.state(peer) != RankPhase::up) continue;
+    const NodeId here = ranks_.node_of(e.rank), there = ranks_.node_of(peer);
+    if (!link_faults_.accuse({here, there, peer, e.generation}, now_)) continue;
+    const std::string between = fmt::format("between {} and {}", ranks_.name_of(here), ranks_.name_of(there));
+    cut = Cause{CauseKind::link_cut, "the network " + between,
+                fmt::format("{} cannot reach {}, twice in a row, though both reach the supervisor: they are kept apart "
+                            "for a time",
+                            ranks_.name_of(e.rank), ranks_.name_of(peer))};
+  }
+  return cut;
 }
 
 void JobMachine::on(const RankFailed& e) {
@@ -194,6 +240,9 @@ void JobMachine::on(const RankFailed& e) {
     failed_before_.insert_or_assign(e.rank, e);
     return;
   }
+  const std::optional<Cause> cut = accuse(e);
+  const bool at_work = phase_ == JobPhase::fencing || phase_ == JobPhase::preparing || phase_ == JobPhase::running;
+  if (cut && at_work) return begin_generation(cut);
   if (phase_ == JobPhase::stopping || !is_current(e.rank, e.generation) || is_publishing()) return drop();
   const std::string why = fmt::format("{}: {}", ranks_.name_of(e.rank), e.error.message);
   // Evidence only: who failed lives, and whom it accuses may.

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/lane_tree.hpp"
@@ -114,24 +114,28 @@ Result<std::vector<ShardVote>> complete_shards(const Contribution& all, const Pl
                                                         all.shards, static_cast<std::uint32_t>(plan.shards.size()),
                                                         [](const ShardVote& v) { return v.shard.value; }, "shard"));
   if (KINTSUGI_MUTANT(commits_without_acknowledgement)) return votes;
-  std::map<std::pair<ShardId, RankId>, Digest> acknowledged;
-  for (const ReplicaVote& vote : all.replicas) acknowledged[{vote.shard, vote.holder}] = vote.previous_digest;
+  const auto earlier = [](const ReplicaVote& a, const ReplicaVote& b) {
+    return std::tie(a.shard, a.holder) < std::tie(b.shard, b.holder);
+  };
+  std::vector<ReplicaVote> acknowledged = all.replicas;
+  std::sort(acknowledged.begin(), acknowledged.end(), earlier);
   std::size_t expected = 0;
   for (const ShardVote& vote : votes) {
     for (const RankId holder : plan.shards[vote.shard.value].replicas) {
       ++expected;
-      const auto found = acknowledged.find({vote.shard, holder});
-      if (found == acknowledged.end()) {
+      const ReplicaVote wanted{vote.shard, holder, {}};
+      const auto found = std::lower_bound(acknowledged.begin(), acknowledged.end(), wanted, earlier);
+      if (found == acknowledged.end() || earlier(wanted, *found)) {
         return Error{
             ErrorAction::end_generation,
             fmt::format("the vote lacks the acknowledgement of shard {} by rank {}", vote.shard.value, holder.value)};
       }
-      if (found->second != vote.previous_digest) {
+      if (found->previous_digest != vote.previous_digest) {
         return Error{
             ErrorAction::end_generation,
             fmt::format("shard {}: the copies of rank {} and rank {} differ ({} and {}); one of them is corrupt",
                         vote.shard.value, plan.primary_of(vote.shard).value, holder.value, to_hex(vote.previous_digest),
-                        to_hex(found->second))};
+                        to_hex(found->previous_digest))};
       }
     }
   }

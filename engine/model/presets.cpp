@@ -39,6 +39,7 @@ const std::vector<Preset>& table() {
       {"llama-2-70b", {kLlama, 80, 8192, 64, 8, 28672, 4096, 32000, false, 1e-5f, 1e4f}},
       {"llama-3-8b", {kLlama, 32, 4096, 32, 8, 14336, 8192, 128256, false, 1e-5f, 5e5f}},
       {"llama-3-70b", {kLlama, 80, 8192, 64, 8, 28672, 8192, 128256, false, 1e-5f, 5e5f}},
+      {"llama-3-405b", {kLlama, 126, 16384, 128, 8, 53248, 8192, 128256, false, 1e-5f, 5e5f}},
       {"llama-3.2-1b", {kLlama, 16, 2048, 32, 8, 8192, 8192, 128256, true, 1e-5f, 5e5f}},
       {"llama-3.2-3b", {kLlama, 28, 3072, 24, 8, 8192, 8192, 128256, true, 1e-5f, 5e5f}},
   };

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 
@@ -69,6 +70,8 @@ class Trainer {
   SumReport sums() const;
   // Likewise, and the last call of all: takes the step's buffers along where `next` counts on them.
   std::unique_ptr<Salvage> salvage(const std::optional<Transition>& next);
+  // Thread safe. Whom the network has given up on.
+  std::set<RankId> lost_peers() const { return parts_.peers->lost_peers(); }
   // Thread safe. The newest one held, whatever generation it is of.
   std::optional<DecisionRecord> record() const { return parts_.state.record(); }
 

@@ -7,6 +7,7 @@
 #include "base/assert.hpp"
 #include "base/units.hpp"
 #include "engine/plan/partition.hpp"
+#include "engine/plan/planner.hpp"
 #include "engine/plan/rank_index.hpp"
 
 namespace kintsugi {
@@ -161,7 +162,8 @@ class Repairer {
     return line_.stage_costs[stage] * ceil_div(end_cell(w) - first_cell(w), w.members);
   }
 
-  double fill(std::size_t vacancy, double busiest) {
+  // `of_donor`: given up for another vacancy.
+  double fill(std::size_t vacancy, double busiest, bool of_donor = false) {
     const std::uint32_t stage = line_.stage_of(places_[vacancy].piece.first);
     Window window{vacancy, vacancy + 1, 0};
     std::optional<Window> best;
@@ -173,7 +175,45 @@ class Repairer {
       if (!best || share(window, stage) < share(*best, stage)) best = window;
       if (share(window, stage) <= busiest * kRounding) break;
     }
-    return best ? deal_out(*best, cut_lanes(*best)) : fill_across({vacancy, vacancy + 1, 0}, busiest);
+    if (!best) return fill_across({vacancy, vacancy + 1, 0}, busiest);
+    if (!of_donor && share(*best, stage) > busiest * kRounding) {
+      if (const auto donor = find_donor(vacancy, share(*best, stage) / kWorthSharing)) {
+        CellPiece& given_up = places_[*donor].piece;
+        places_[vacancy] = {{given_up.rank, places_[vacancy].piece.first, places_[vacancy].piece.end}, false, {}};
+        places_[*donor].is_vacant = true;
+        const double most = load(places_[vacancy].piece);
+        return std::max(most, fill(*donor, std::max(most, busiest), true));
+      }
+    }
+    return deal_out(*best, cut_lanes(*best));
+  }
+
+  // Of the stage that can best do with one member less: who works least in it. Empty: it would cost more than `limit`, too.
+  std::optional<std::size_t> find_donor(std::size_t vacancy, double limit) const {
+    std::vector<std::uint32_t> members(line_.stage_costs.size(), 0), lanes(members);
+    for (const Place& p : places_) {
+      const std::uint32_t stage = line_.stage_of(p.piece.first);
+      if (!is_in_stage(p.piece, stage)) continue;
+      members[stage] += p.is_vacant ? 0 : 1;
+      lanes[stage] += p.piece.count();
+    }
+    std::optional<std::uint32_t> best;
+    double least = limit;
+    for (std::uint32_t s = 0; s < members.size(); ++s) {
+      if (members[s] < 2) continue;
+      const double most = line_.stage_costs[s] * ceil_div(lanes[s], members[s] - 1);
+      if (most >= least) continue;
+      best = s;
+      least = most;
+    }
+    if (!best || load(places_[vacancy].piece) >= limit) return std::nullopt;
+    std::optional<std::size_t> donor;
+    for (std::size_t at = 0; at < places_.size(); ++at) {
+      const Place& p = places_[at];
+      if (p.is_vacant || !is_in_stage(p.piece, *best)) continue;
+      if (!donor || p.piece.count() < places_[*donor].piece.count()) donor = at;
+    }
+    return donor;
   }
 
   // Nobody is left in the stage.

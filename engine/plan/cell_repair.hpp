@@ -18,7 +18,8 @@ struct CellRepair {
 // `in_force`: the cut, `before` its plan. `workers`: who is to work, ascending; ranks <= cells.
 // A newcomer takes the place of one that is gone, on its node first. What is left vacant is shared out among the nearest
 // neighbours in its stage: as many as it takes for none of them to be busier than the busiest of the others or than any
-// cut must make somebody; where nobody is left in the stage, among the nearest on the line. A newcomer for whom there is
+// cut must make somebody; where that cannot be, and another stage can do better with one member less, one of its members
+// takes the place; where nobody is left in the stage, the nearest on the line share it. A newcomer for whom there is
 // no place relieves the busiest and as many of its neighbours as helps.
 CellRepair repair_cells(const CellLine& line, const CellPieces& in_force, const Plan& before,
                         const std::vector<PlanMember>& workers);

@@ -1,7 +1,7 @@
 #include "engine/plan/plan_codec.hpp"
 
 #include <algorithm>
-#include <set>
+#include <vector>
 
 namespace kintsugi {
 
@@ -61,9 +61,10 @@ bool is_sound(const Plan& plan) {
     if (lane != plan.lanes) return false;
   }
   const auto is_held_once = [&](const ShardHolders& holders) {
-    std::set<RankId> all{holders.primary};
-    all.insert(holders.replicas.begin(), holders.replicas.end());
-    return all.size() == 1 + holders.replicas.size() &&
+    std::vector<RankId> all = holders.replicas;
+    all.push_back(holders.primary);
+    std::sort(all.begin(), all.end());
+    return std::adjacent_find(all.begin(), all.end()) == all.end() &&
            std::all_of(all.begin(), all.end(), [&](RankId r) { return plan.has(r); });
   };
   return !plan.stages.empty() && plan.lanes > 0 && std::all_of(plan.shards.begin(), plan.shards.end(), is_held_once);

@@ -1,6 +1,8 @@
 #include "engine/plan/redo.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <tuple>
 
 #include "base/assert.hpp"
@@ -45,10 +47,35 @@ std::vector<LaneId> Redo::lanes() const {
   return all;
 }
 
+namespace {
+
+// By layer, each in the order that `before` gives. Whoever reports tells of its lanes in order, and ranks follow each other
+// along the lanes: most often a layer needs no sorting.
+template <class Before>
+std::vector<KeptSum> by_layer(const std::vector<KeptSum>& sums, const Before& before) {
+  std::vector<std::size_t> end;  // by layer; at first where its sums begin
+  for (const KeptSum& k : sums) {
+    if (end.size() <= k.sum.layer.value + 1) end.resize(k.sum.layer.value + 2, 0);
+    ++end[k.sum.layer.value + 1];
+  }
+  for (std::size_t l = 1; l < end.size(); ++l) end[l] += end[l - 1];
+  std::vector<KeptSum> sorted(sums.size());
+  for (const KeptSum& k : sums) sorted[end[k.sum.layer.value]++] = k;
+  auto first = sorted.begin();
+  for (std::size_t l = 0; l + 1 < end.size(); ++l) {
+    const auto last = sorted.begin() + static_cast<std::ptrdiff_t>(end[l]);
+    if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+    first = last;
+  }
+  return sorted;
+}
+
+}  // namespace
+
 std::vector<KeptSum> choose_sums(const Plan& plan, std::vector<KeptSum> found) {
-  std::sort(found.begin(), found.end(), [](const KeptSum& a, const KeptSum& b) {
-    return std::tuple(a.sum.layer, b.sum.node.count, a.sum.node.first, a.rank) <
-           std::tuple(b.sum.layer, a.sum.node.count, b.sum.node.first, b.rank);
+  found = by_layer(found, [](const KeptSum& a, const KeptSum& b) {
+    return std::tuple(b.sum.node.count, a.sum.node.first, a.rank) <
+           std::tuple(a.sum.node.count, b.sum.node.first, b.rank);
   });
   std::vector<KeptSum> chosen;
   std::vector<bool> taken;  // by lane, of one layer
@@ -60,7 +87,7 @@ std::vector<KeptSum> choose_sums(const Plan& plan, std::vector<KeptSum> found) {
     std::fill(first, end, true);
     chosen.push_back(found[i]);
   }
-  std::sort(chosen.begin(), chosen.end());
+  chosen = by_layer(chosen, std::less<KeptSum>());
   // Backward gives anew what lies above the lowest loss of a lane.
   const Redo redo(plan, chosen);
   std::erase_if(chosen, [&](const KeptSum& k) {

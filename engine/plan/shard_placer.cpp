@@ -63,14 +63,16 @@ void ShardPlacer::arrange_members() {
     return members_[a].rack.empty() ? same_node(a, b) : members_[a].rack == members_[b].rack;
   };
   const auto mark = [&](std::vector<Span>& spans, const auto& same) {
-    for (std::size_t first = 0, end = 0; first < members_.size(); first = end) {
+    std::size_t count = 0;
+    for (std::size_t first = 0, end = 0; first < members_.size(); first = end, ++count) {
       while (end < members_.size() && same(first, end)) ++end;
       std::fill(spans.begin() + static_cast<std::ptrdiff_t>(first), spans.begin() + static_cast<std::ptrdiff_t>(end),
                 Span{first, end});
     }
+    return count;
   };
-  mark(node_, same_node);
-  mark(rack_, same_rack);
+  nodes_ = mark(node_, same_node);
+  racks_ = mark(rack_, same_rack);
   for (std::size_t m = 0; m < members_.size(); ++m) {
     place_[*place_of(members_[m].rank, plan_.ranks, [](const PlanRank& r) { return r.rank; })] = m;
   }
@@ -170,9 +172,38 @@ std::vector<ShardHolders> ShardPlacer::run() {
   }
   for (const Shard& shard : layout_.shards()) {
     ShardHolders& holders = all[shard.id.value];
+    spread(shard, holders);
     while (holders.replicas.size() < replicas_) holders.replicas.push_back(place_replica(shard, holders));
   }
   return all;
+}
+
+void ShardPlacer::spread(const Shard& shard, ShardHolders& holders) {
+  if (holders.replicas.empty()) return;
+  const std::size_t primary = member_of(holders.primary).value();
+  if (kept_ == ShardsKept::all && holders.replicas.size() == 1 &&
+      node_[member_of(holders.replicas[0]).value()].first != node_[primary].first) {
+    return;  // most often
+  }
+  std::vector<std::size_t> nodes, racks;  // of holders that stay, by where they begin
+  const auto add = [&](std::size_t member) {
+    nodes.push_back(node_[member].first);
+    racks.push_back(rack_[member].first);
+  };
+  const auto shares = [](const std::vector<std::size_t>& domains, std::size_t mine, std::size_t all) {
+    return domains.size() < all && std::find(domains.begin(), domains.end(), mine) != domains.end();
+  };
+  add(primary);
+  std::erase_if(holders.replicas, [&](RankId replica) {
+    const std::size_t member = member_of(replica).value();
+    const bool moves = shares(nodes, node_[member].first, nodes_) ||
+                       (kept_ == ShardsKept::fair && shares(racks, rack_[member].first, racks_));
+    if (moves)
+      replica_load_->set(member, replica_load_->load(member) - shard.count);
+    else
+      add(member);
+    return moves;
+  });
 }
 
 ShardPlacer::Candidate ShardPlacer::candidate(const Shard& shard, std::size_t member, std::int64_t load,

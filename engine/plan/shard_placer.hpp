@@ -57,6 +57,9 @@ class ShardPlacer {
   Spans stages_of(const Shard& shard) const;
 
   std::vector<Open> keep();
+  // Replicas that share a node with another holder, though there is a node without one, are to lie elsewhere; where
+  // somebody is there who has nothing, the same of racks.
+  void spread(const Shard& shard, ShardHolders& holders);
   RankId place_primary(const Shard& shard, Open& open);
   RankId place_replica(const Shard& shard, const ShardHolders& holders);
   // Members that share a node or a rack with `holders`, to be avoided as far as possible: the strictest first.
@@ -73,6 +76,7 @@ class ShardPlacer {
   std::vector<std::size_t> first_block_;  // by stage, and the end: in `primaries_`
   std::vector<std::size_t> first_of_;     // by place in members_, and the end: in blocks_of_
   std::vector<std::size_t> blocks_of_;    // positions in primaries_
+  std::size_t nodes_ = 0, racks_ = 0;
   std::size_t replicas_ = 0;              // of each shard
   double fair_share_ = 0;                 // elements
   std::optional<LoadTree> primaries_;     // by stage and block

@@ -17,7 +17,7 @@ class Usage(ClusterTest):
 
     def test_help_of_every_level_exits_with_0_and_shows_an_example(self):
         for words in [[], ["run"], ["supervise"], ["join"], ["submit"], ["cancel"], ["pause"], ["resume"], ["drain"],
-                      ["evict"], ["inject"], ["status"], ["generate"], ["data"],
+                      ["evict"], ["inject"], ["sim"], ["status"], ["generate"], ["data"],
                       ["data", "prepare"], ["data", "inspect"], ["version"]]:
             with self.subTest(words=words):
                 self.expect(0, *words, "--help", says=["Example", "kintsugi"])

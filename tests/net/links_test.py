@@ -98,7 +98,28 @@ class Links(ClusterTest):
         report = self.finish(client)
         self.assertIn("node lost", [i["kind"] for i in report["incidents"]])
         self.assertEqual(report["steps"][-1]["ranks"], 4)
-        self.assertNotEqual(nodes["c"].wait(), 0)  # it cannot reach its supervisor
+        self.assertTrue(nodes["c"].running(), nodes["c"].stderr)  # it looks for its supervisor
+        self.on("s", "ip", "link", "set", "to-c", "up")
+        wait_for(lambda: len(self.status()["nodes"]) == 3, "the host is back, as a new node")
+
+    def cut_between(self, one, other):
+        """Frames of each to the other leave, and arrive nowhere."""
+        for here, there in [(one, other), (other, one)]:
+            address = f"10.77.0.{HOSTS.index(there) + 2}"
+            self.on(here, "ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "eth0")
+
+    def test_two_hosts_that_reach_only_the_supervisor_are_kept_apart(self):
+        self.job = self.write_job(steps=1500)
+        nodes, client = self.start_cluster()
+        self.cut_between("a", "b")
+        report = self.finish(client)
+        incidents = [i for i in report["incidents"] if i["kind"] == "link cut"]
+        self.assertEqual(len(incidents), 1, report["incidents"])
+        self.assertRegex(incidents[0]["target"], "between node . .* and node ")
+        # Found twice: in the step, and by the first word that does not come over new connections.
+        self.assertLess(incidents[0]["first_commit_s"] - incidents[0]["detected_s"], 5.0 + 2.0)
+        self.assertEqual(report["steps"][-1]["ranks"], 4)
+        self.assertTrue(all(node.running() for node in nodes.values()))  # nobody was evicted
 
     def test_training_goes_through_loss_and_delay_without_a_false_eviction(self):
         try:

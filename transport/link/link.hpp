@@ -20,10 +20,11 @@ namespace kintsugi::transport {
 struct LinkOptions {
   // Both are shares of the caller's one detection budget: a silent peer is down after `ping_deadline`.
   LinkOptions(Duration ping_interval_, Duration ping_deadline_)
-      : ping_interval(ping_interval_), ping_deadline(ping_deadline_) {}
+      : ping_interval(ping_interval_), ping_deadline(ping_deadline_), first_answer(ping_deadline_) {}
 
   Duration ping_interval;
   Duration ping_deadline;
+  Duration first_answer;  // instead, until the peer has answered once: it may be a process that has yet to start
   Duration linger = milliseconds(200);  // close() waits so long for the peer to read what is queued
   std::size_t frame_cap_bytes = kDefaultFrameCapBytes;
   std::size_t queue_cap_bytes = 64 * kMiB;  // frames accepted by send() and not yet written

@@ -252,6 +252,7 @@ Result<void> StreamLink::deliver_control(const DecodedFrame& frame) {
 void StreamLink::on_pong(std::uint64_t id) {
   if (unanswered_.empty() || id < unanswered_.front().id || id >= next_ping_)
     return;  // answered before, or never asked
+  answered_ = true;
   Instant sent = unanswered_.front().at;
   while (!unanswered_.empty() && unanswered_.front().id <= id) {
     sent = unanswered_.front().at;
@@ -260,9 +261,13 @@ void StreamLink::on_pong(std::uint64_t id) {
   if (callbacks_.on_pong) callbacks_.on_pong(*this, clock_.now() - sent);
 }
 
+Duration StreamLink::patience() const {
+  return answered_ ? options_.ping_deadline : options_.first_answer;
+}
+
 void StreamLink::arm_pings() {
   timer_due_ = next_ping_at_;
-  if (!unanswered_.empty()) timer_due_ = std::min(timer_due_, unanswered_.front().at + options_.ping_deadline);
+  if (!unanswered_.empty()) timer_due_ = std::min(timer_due_, unanswered_.front().at + patience());
   ping_timer_.expires_after(to_chrono(std::max(timer_due_ - clock_.now(), Duration{})));
   ping_timer_.async_wait([me = self()](const ErrorCode& error) {
     if (!error) me->on_ping_timer();
@@ -276,8 +281,8 @@ void StreamLink::on_ping_timer() {
   if (now - timer_due_ >= options_.ping_interval) {
     for (SentPing& ping : unanswered_) ping.at = now;
   }
-  if (!unanswered_.empty() && now - unanswered_.front().at >= options_.ping_deadline) {
-    return go_down(lost(fmt::format("no answer to pings for {} ms", options_.ping_deadline.ms())));
+  if (!unanswered_.empty() && now - unanswered_.front().at >= patience()) {
+    return go_down(lost(fmt::format("no answer to pings for {} ms", patience().ms())));
   }
   if (now >= next_ping_at_) {
     unanswered_.push_back({next_ping_, now});

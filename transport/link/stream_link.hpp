@@ -65,6 +65,7 @@ class StreamLink final : public Link, public Stoppable {
   Result<void> deliver(DecodedFrame frame);
   Result<void> deliver_control(const DecodedFrame& frame);
   void on_pong(std::uint64_t id);
+  Duration patience() const;
   void arm_pings();
   void on_ping_timer();
   void begin_linger(Error why);
@@ -94,6 +95,7 @@ class StreamLink final : public Link, public Stoppable {
   asio::steady_timer linger_timer_;
   std::deque<SentPing> unanswered_;
   std::uint64_t next_ping_ = 1;
+  bool answered_ = false;  // a ping, ever
   Instant next_ping_at_;
   Instant timer_due_;
 };

@@ -20,6 +20,8 @@ UcxCarrier::Peer* UcxCarrier::admit(const TensorHeader& header) {
     return nullptr;
   }
   Peer& p = *found->second;
+  p.greeted = true;
+  p.silence = {};
   if (header.released > p.sent) {
     fail(peer_gone(p.rank, "it returned more credits than it was sent messages"));
     return nullptr;
@@ -69,6 +71,7 @@ void UcxCarrier::post(Peer& p, std::uint64_t id, TensorHeader header, std::span<
   header.from = config_.self;
   header.bytes = bytes.size();
   header.released = p.credits_told = p.released;
+  p.spoke = clock_.now();
   auto& outgoing = p.outgoing[id];
   outgoing.reset(new Outgoing{this, &p, id, encode(header)});
   ucp_request_param_t parameters{};
@@ -210,6 +213,15 @@ std::map<RankId, PeerTraffic> UcxCarrier::traffic() const {
   std::map<RankId, PeerTraffic> all;
   for (const auto& [rank, p] : peers_) all.emplace(rank, p->traffic);
   return all;
+}
+
+std::set<RankId> UcxCarrier::lost_peers() const {
+  Claim claim(*this);
+  std::set<RankId> lost;
+  for (const auto& [rank, p] : peers_) {
+    if (p->lost) lost.insert(rank);
+  }
+  return lost;
 }
 
 }  // namespace kintsugi::transport::ucx

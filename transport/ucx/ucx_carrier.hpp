@@ -2,6 +2,9 @@
 // on the worker's event fd; callers sleep on a condition. Small messages arrive with their header; a large one is
 // offered, and fetched into landing memory when there is room or when it is asked for.
 //
+// No transport notices a path that swallows everything. So whoever has nothing to say for a pulse says so, and a peer of
+// which nothing is heard for `silence` is lost. Only time in which this side itself was awake counts.
+//
 // As in a node, a message holds one of the sender's `window` credits until its receiver releases it; credits come back
 // with other messages or, by the quarter window, in messages of their own. So memory is bounded on both sides.
 //
@@ -32,6 +35,9 @@ class UcxCarrier final : public PointToPoint {
     Fence fence;
     std::uint64_t window = 512;              // unreleased messages a peer
     std::size_t landing_bytes = 256U << 20;  // for large messages that nobody has asked for yet
+    Duration pulse = milliseconds(200);
+    Duration silence = milliseconds(1600);     // as on the control plane
+    Duration first_word = milliseconds(5000);  // likewise until a peer's first: it may still be making its memory
   };
 
   static Result<std::unique_ptr<UcxCarrier>> open(const Config& config, std::shared_ptr<UcxContext> context);
@@ -40,7 +46,8 @@ class UcxCarrier final : public PointToPoint {
 
   // This worker's address, for the plan.
   const std::vector<std::byte>& address() const { return address_; }
-  // All peers of this generation, once, before the first send or receive. Greets each, so that its end is noticed.
+  // All peers of this generation, once, before the first send or receive. Greets each, so that its end is noticed; one
+  // whose machine does not answer is lost already. Blocks for 1.5 s at most while a path is silent.
   Result<void> connect(const std::map<RankId, std::vector<std::byte>>& addresses);
 
   Result<SendTicket> send(RankId to, const MessageKey& key, std::span<const std::byte> bytes,
@@ -50,6 +57,7 @@ class UcxCarrier final : public PointToPoint {
   void release(const Arrival& arrival) override;
   void cancel(const Error& why) override;
   std::map<RankId, PeerTraffic> traffic() const override;
+  std::set<RankId> lost_peers() const override;
 
  private:
   struct Peer;
@@ -61,6 +69,8 @@ class UcxCarrier final : public PointToPoint {
   UcxCarrier(const Config& config, std::shared_ptr<UcxContext> context);
   Result<void> start();
   void run();
+  void keep_alive();
+  Duration silence_limit(const Peer& peer) const;
   void close_endpoints();
   void fetch_offers();
   void fetch(Message& message, LandingPool::Demand demand);
@@ -90,6 +100,8 @@ class UcxCarrier final : public PointToPoint {
   std::map<RankId, std::unique_ptr<Peer>> peers_;
   std::uint64_t stale_from_strangers_ = 0;
   std::optional<Error> cancelled_;
+  const SteadyClock clock_;
+  Instant last_round_;  // of keep_alive
   bool stopping_ = false;
   std::thread progress_;
 };

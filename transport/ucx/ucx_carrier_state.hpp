@@ -38,6 +38,9 @@ struct UcxCarrier::Peer {
   RankId rank;
   ucp_ep_h endpoint = nullptr;
   std::optional<Error> lost;
+  bool greeted = false;  // something was heard
+  Duration silence;      // since then, or since connect
+  Instant spoke;
   // Sending.
   std::uint64_t sent = 0;
   std::uint64_t acknowledged = 0;
@@ -49,6 +52,7 @@ struct UcxCarrier::Peer {
   std::uint64_t credits_told = 0;
   std::map<MessageKey, std::unique_ptr<Message>> arrived;        // not yet asked for
   std::map<std::uint64_t, std::unique_ptr<Message>> being_read;  // by handle
+  std::size_t landing_bytes = 0;                                 // being fetched
   std::deque<Message*> offers;                                   // to be fetched, oldest first
   PeerTraffic traffic;
 };

@@ -28,6 +28,8 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const std::string& interf
       return failed(std::string("set ") + name + "=" + value, status);
     }
   }
+  Result<ProbeListener> probes = ProbeListener::open(interface);
+  if (!probes) return probes.error();
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -35,7 +37,7 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const std::string& interf
   if (const auto status = ucp_init(&parameters, config, &context); status != UCS_OK) {
     return failed("start on interface '" + interface + "'", status);
   }
-  return std::shared_ptr<UcxContext>(new UcxContext(context));
+  return std::shared_ptr<UcxContext>(new UcxContext(context, std::move(*probes)));
 }
 
 UcxContext::~UcxContext() {

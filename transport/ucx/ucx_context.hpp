@@ -6,8 +6,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/result.hpp"
+#include "transport/ucx/path_probe.hpp"
 
 namespace kintsugi::transport::ucx {
 
@@ -24,10 +26,12 @@ class UcxContext {
   UcxContext& operator=(const UcxContext&) = delete;
 
   ucp_context_h get() const { return context_; }
+  const ProbeListener& probes() const { return probes_; }
 
  private:
-  explicit UcxContext(ucp_context_h context) : context_(context) {}
+  UcxContext(ucp_context_h context, ProbeListener probes) : context_(context), probes_(std::move(probes)) {}
   ucp_context_h context_;
+  ProbeListener probes_;
 };
 
 }  // namespace kintsugi::transport::ucx

@@ -1,5 +1,8 @@
 // The worker, its endpoints and the thread that drives them. UCX's functions are called under mutex_ only.
+#include <fmt/format.h>
 #include <poll.h>
+
+#include <algorithm>
 
 #include "transport/describe.hpp"
 #include "transport/ucx/ucx_carrier_state.hpp"
@@ -8,6 +11,8 @@ namespace kintsugi::transport::ucx {
 namespace {
 
 constexpr Duration kFlushTime = milliseconds(200);
+constexpr Duration kProbeTime = milliseconds(1500);  // one lost SYN is sent again after a second
+constexpr std::int64_t kSlowestBytesPerSecond = 50'000'000;
 
 Error ucx_error(ErrorAction action, const char* doing, ucs_status_t status) {
   return {action, std::string("UCX cannot ") + doing + ": " + ucs_status_string(status)};
@@ -90,19 +95,33 @@ Result<void> UcxCarrier::start() {
     return ucx_error(ErrorAction::restart_process, "tell the worker's address", s);
   }
   const auto* first = reinterpret_cast<const std::byte*>(address);
-  address_.assign(first, first + length);
+  address_ = context_->probes().addresses();
+  address_.insert(address_.end(), first, first + length);
   ucp_worker_release_address(worker_, address);
   return {};
 }
 
 Result<void> UcxCarrier::connect(const std::map<RankId, std::vector<std::byte>>& addresses) {
-  Claim claim(*this);
-  KINTSUGI_ASSERT_MSG(peers_.empty(), "connect is called once");
+  std::map<RankId, std::vector<sockaddr_storage>> doors;
+  std::map<RankId, std::span<const std::byte>> workers;
   for (const auto& [rank, address] : addresses) {
     if (rank == config_.self) continue;
+    std::span<const std::byte> rest = address;
+    KINTSUGI_TRY_ASSIGN(doors[rank], take_probe_addresses(rest));
+    workers[rank] = rest;
+  }
+  const std::set<RankId> silent = unreachable(doors, kProbeTime);
+  Claim claim(*this);
+  KINTSUGI_ASSERT_MSG(peers_.empty(), "connect is called once");
+  for (const auto& [rank, address] : workers) {
     auto p = std::make_unique<Peer>();
     p->carrier = this;
     p->rank = rank;
+    if (silent.contains(rank)) {
+      lose(*p, "its machine does not answer on the data network");
+      peers_.emplace(rank, std::move(p));
+      continue;
+    }
     ucp_ep_params_t parameters{};
     parameters.field_mask =
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -114,7 +133,10 @@ Result<void> UcxCarrier::connect(const std::map<RankId, std::vector<std::byte>>&
     }
     peers_.emplace(rank, std::move(p));
   }
-  for (auto& [rank, p] : peers_) post(*p, kFirstCreditId | ++p->credit_messages, {}, {});
+  for (auto& [rank, p] : peers_) {
+    if (!p->lost) post(*p, kFirstCreditId | ++p->credit_messages, {}, {});
+  }
+  last_round_ = clock_.now();
   // Not sooner: what peers sent already waits in the sockets until they are known here.
   progress_ = std::thread([this] { run(); });
   return {};
@@ -164,6 +186,7 @@ void UcxCarrier::run() {
   std::unique_lock lock(mutex_);
   for (unsigned round = 1; !stopping_; ++round) {
     const bool worked = ucp_worker_progress(worker_) != 0;
+    if (!worked || round % 64 == 0) keep_alive();
     if (claims_.load() != 0 || round % 8 == 0) {  // now and then also for those that a notification woke
       lock.unlock();
       std::this_thread::yield();
@@ -177,8 +200,32 @@ void UcxCarrier::run() {
     KINTSUGI_ASSERT_MSG(armed == UCS_OK, "a UCX worker can be armed");
     lock.unlock();
     pollfd event{event_fd_, POLLIN, 0};
-    ::poll(&event, 1, -1);
+    ::poll(&event, 1, static_cast<int>(config_.pulse.ns / 1'000'000));
     lock.lock();
+  }
+}
+
+// A pulse waits behind the bytes that its sender is asked for.
+Duration UcxCarrier::silence_limit(const Peer& p) const {
+  const auto bytes = static_cast<std::int64_t>(p.landing_bytes);
+  return (p.greeted ? config_.silence : config_.first_word) + milliseconds(bytes / (kSlowestBytesPerSecond / 1000));
+}
+
+// What waited in the sockets was heard by now: progress came first.
+void UcxCarrier::keep_alive() {
+  const Instant now = clock_.now();
+  if (now - last_round_ < Duration{config_.pulse.ns / 4}) return;
+  const Duration awake = std::min(now - last_round_, config_.pulse * 2);
+  last_round_ = now;
+  if (cancelled_) return;
+  for (auto& [rank, p] : peers_) {
+    if (p->lost) continue;
+    p->silence = p->silence + awake;
+    if (p->silence > silence_limit(*p)) {
+      lose(*p, fmt::format("nothing was heard from it for {:.1f} s", p->silence.seconds()));
+    } else if (now - p->spoke >= config_.pulse) {
+      post(*p, kFirstCreditId | ++p->credit_messages, {}, {});
+    }
   }
 }
 
@@ -201,6 +248,7 @@ void UcxCarrier::fetch(Message& m, LandingPool::Demand demand) {
   m.block = pool_.take(m.bytes, demand);
   if (m.block.data == nullptr) return;
   m.state = Message::State::landing;
+  m.peer->landing_bytes += m.bytes;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv_am = &Callbacks::fetched;
@@ -214,6 +262,7 @@ void UcxCarrier::fetch(Message& m, LandingPool::Demand demand) {
 }
 
 void UcxCarrier::landed(Message& m, ucs_status_t status) {
+  m.peer->landing_bytes -= m.bytes;
   if (status != UCS_OK) return lose(*m.peer, ucs_status_string(status));
   m.state = Message::State::here;
   changed_.notify_all();

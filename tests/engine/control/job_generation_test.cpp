@@ -291,5 +291,55 @@ TEST_F(JobFaults, an_incident_tells_when_what_was_lost_and_how_much_was_moved) {
   EXPECT_EQ(said<effect::Incident>(), nullptr);
 }
 
+JobRequest three_copies() {
+  JobRequest request = testing::job_request(4);
+  request.config.resilience.replicas = 3;
+  return request;
+}
+
+class JobRackFaults : public testing::JobCase {
+ protected:
+  JobRackFaults() : JobCase(three_copies()) {
+    join(7, "a", 2);
+    join(9, "b", 1);
+    join(11, "c", 1);
+    all_up();
+    change();
+    commit();
+  }
+};
+
+TEST_F(JobRackFaults, nodes_that_are_lost_while_others_answer_the_fence_make_no_further_generation) {
+  lose_node(9);
+  const Generation fenced = machine.generation();
+  const RankReport of_lost = report_of({3});
+  feed(RankReported{fenced, of_lost});
+  feed(RankReported{fenced, report_of({0})});
+  feed(NodeReported{{7}, fenced, {}});
+  lose_node(11);
+  EXPECT_EQ(said<effect::Fence>(), nullptr);
+  feed(RankReported{fenced, of_lost});
+  EXPECT_EQ(machine.dropped(), 1U) << "it is no member any more";
+  feed(RankReported{fenced, report_of({1})});
+  ASSERT_NE(said<effect::Prepare>(), nullptr) << "nobody else is awaited";
+  EXPECT_EQ(machine.generation(), fenced);
+  EXPECT_EQ(members(), ranks({0, 1}));
+  prepare_all();
+  commit();
+  ASSERT_NE(said<effect::Incident>(), nullptr);
+  EXPECT_EQ(said<effect::Incident>()->report.restarts, 0U);
+}
+
+TEST_F(JobRackFaults, the_last_answer_may_be_the_loss_of_who_was_awaited) {
+  lose_node(9);
+  const Generation fenced = machine.generation();
+  for (const std::uint32_t rank : {0U, 1U}) feed(RankReported{fenced, report_of({rank})});
+  feed(NodeReported{{7}, fenced, {}});
+  EXPECT_EQ(machine.phase(), JobPhase::fencing);
+  lose_node(11);
+  EXPECT_EQ(machine.phase(), JobPhase::preparing);
+  EXPECT_EQ(members(), ranks({0, 1}));
+}
+
 }  // namespace
 }  // namespace kintsugi

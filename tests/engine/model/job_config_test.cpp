@@ -122,7 +122,7 @@ TEST(JobConfig, a_preset_is_a_model_and_its_keys_can_be_overridden) {
   EXPECT_EQ(refusal(head + "gpt3"),
             "job.yaml:6: model: 'gpt3' is not known; write a map, or one of: gpt2-124m, gpt2-355m, gpt2-774m, "
             "gpt2-1558m, llama-7b, llama-13b, llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, "
-            "llama-3.2-1b, llama-3.2-3b");
+            "llama-3-405b, llama-3.2-1b, llama-3.2-3b");
   EXPECT_THAT(refusal(head + "{ preset: gpt3 }"), StartsWith("job.yaml:6: model.preset: 'gpt3' is not known"));
   EXPECT_EQ(refusal(head + "{ preset: gpt2-124m, family: gpt2 }"),
             "job.yaml:6: model.family: comes from the preset; remove it, or the preset");

@@ -135,14 +135,20 @@ TEST(ModelLayout, what_is_multiplied_together_lies_together) {
 // Counts published with the models: GPT-2's by Hugging Face, Llama's in their papers and model cards.
 TEST(ModelLayout, counts_of_the_presets_are_those_published) {
   const std::pair<const char*, std::int64_t> published[] = {
-      {"gpt2-124m", 124'439'808},     {"gpt2-355m", 354'823'168},      {"gpt2-774m", 774'030'080},
-      {"gpt2-1558m", 1'557'611'200},  {"llama-7b", 6'738'415'616},     {"llama-13b", 13'015'864'320},
-      {"llama-2-7b", 6'738'415'616},  {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
-      {"llama-3-8b", 8'030'261'248},  {"llama-3-70b", 70'553'706'496}, {"llama-3.2-1b", 1'235'814'400},
-      {"llama-3.2-3b", 3'212'749'824}};
+      {"gpt2-124m", 124'439'808},      {"gpt2-355m", 354'823'168},      {"gpt2-774m", 774'030'080},
+      {"gpt2-1558m", 1'557'611'200},   {"llama-7b", 6'738'415'616},     {"llama-13b", 13'015'864'320},
+      {"llama-2-7b", 6'738'415'616},   {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
+      {"llama-3-8b", 8'030'261'248},   {"llama-3-70b", 70'553'706'496}, {"llama-3-405b", 405'853'388'800},
+      {"llama-3.2-1b", 1'235'814'400}, {"llama-3.2-3b", 3'212'749'824}};
   EXPECT_EQ(std::size(published), preset_names().size());
   for (const auto& [name, count] : published)
     EXPECT_EQ(ModelLayout(*find_preset(name)).parameter_count(), count) << name;
+}
+
+TEST(ModelLayout, a_model_of_a_large_cluster_has_shards_for_every_member) {
+  const ModelLayout layout(*find_preset("llama-3-405b"));
+  EXPECT_EQ(layout.shards().size(), 96'889U);
+  for (const Shard& shard : layout.shards()) EXPECT_LE(shard.count, kMaxShardElements);
 }
 
 TEST(ModelLayout, only_matrices_take_weight_decay) {

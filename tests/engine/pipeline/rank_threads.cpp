@@ -203,6 +203,7 @@ Transition RankThreads::recover(const std::vector<PlanMember>& members, const st
   }
   PlanRequest request{plan_.job, plan_.lineage, {1, plan_.generation.counter + 1}, members};
   request.copies = reachable_copies(cut, all, members);
+  request.in_force = &plan_;
   const Plan plan = must(make_plan(request, job_, layout_));
   const Transition transition = plan_transition(plan, cut, all, interrupted);
   open(plan, transition, hook);

@@ -163,7 +163,7 @@ TEST(Planner, whatever_is_asked_for_from_nothing_is_planned_as_by_definition) {
   const auto draw = [&](std::uint64_t below) {
     return static_cast<std::uint32_t>(philox_u64(key, drawn++, 0) % below);
   };
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 2'000; ++round) {
     JobConfig job = small_job(4, 1 + draw(12), 1 + draw(4), 1, draw(2) == 0);
     job.resilience.replicas = 1 + draw(3);
     const ModelLayout layout(job.model);

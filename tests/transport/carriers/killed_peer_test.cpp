@@ -24,6 +24,7 @@ class Child {
     }
   }
   ~Child() { kill(); }
+  void stop() const { ::kill(pid_, SIGSTOP); }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -109,6 +110,28 @@ TEST_P(KilledPeerTest, an_idle_peer_killed_ends_the_wait_for_it) {
   ASSERT_FALSE(arrival.ok());
   EXPECT_THAT(arrival.error().message, HasSubstr("rank 1"));
   EXPECT_LT((SteadyClock().now() - killed).ns, seconds(1).ns);
+}
+
+// As a silent path would look: its sockets stay open.
+TEST(StoppedPeer, is_lost_after_the_silence_that_the_carrier_allows) {
+  const Party party(Carrier::ucx, {.ranks = 2});
+  Child waiting([&] {
+    auto rank = party.open(1);
+    (void)rank.link->send({0}, key(0), {}, kNoDeadline);
+    (void)rank.link->receive({0}, key(0), 0, kNoDeadline);
+  });
+  auto rank = party.open(0);
+  ASSERT_TRUE(rank.link->receive({1}, key(0), 0, in(seconds(20))).ok());
+  // Pulses of both keep the connection, however long nobody has anything to say.
+  EXPECT_THAT(rank.link->receive({1}, key(1), 8, in(seconds(3))).error().message, HasSubstr("deadline"));
+  EXPECT_TRUE(rank.link->lost_peers().empty());
+  waiting.stop();
+  const Instant stopped = SteadyClock().now();
+  const auto arrival = rank.link->receive({1}, key(1), 8, in(seconds(20)));
+  ASSERT_FALSE(arrival.ok());
+  EXPECT_THAT(arrival.error().message, HasSubstr("nothing was heard"));
+  EXPECT_LT((SteadyClock().now() - stopped).ns, seconds(3).ns);  // 1.6 s on a machine that is not busy
+  EXPECT_EQ(rank.link->lost_peers(), std::set<RankId>{{1}});
 }
 
 }  // namespace

@@ -156,5 +156,25 @@ TEST(Link, a_stuck_owner_is_noticed_though_its_io_thread_lives) {
   service.stop();
 }
 
+// As a process does that loads its libraries on a busy machine.
+TEST(Link, who_has_yet_to_answer_for_the_first_time_may_take_longer_and_only_then) {
+  for (const bool answers_once : {false, true}) {
+    auto [x, y] = unix_pair();
+    Inbox watcher, stuck;
+    LinkService service{Logger()};
+    LinkOptions options{milliseconds(10), milliseconds(60)};
+    options.first_answer = milliseconds(300);
+    LinkCallbacks callbacks = stuck.callbacks();
+    callbacks.on_ping = [answers_once](Link& link, std::uint64_t id) {
+      if (answers_once && id == 1) link.pong(id);
+    };
+    const auto a = service.adopt_unix(std::move(x), {"stuck", {}}, options, watcher.callbacks());
+    const auto b = service.adopt_unix(std::move(y), {"watcher", {}}, calm(), callbacks);
+    EXPECT_EQ(watcher.wait_down().message, answers_once ? "link to stuck is down: no answer to pings for 60 ms"
+                                                        : "link to stuck is down: no answer to pings for 300 ms");
+    service.stop();
+  }
+}
+
 }  // namespace
 }  // namespace kintsugi::transport

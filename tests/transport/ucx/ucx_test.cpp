@@ -83,5 +83,19 @@ TEST(UcxCarrier, what_was_sent_before_the_end_still_arrives) {
   }
 }
 
+TEST(UcxCarrier, a_peer_that_never_says_a_word_is_lost) {
+  const auto context = UcxContext::create("lo");
+  ASSERT_TRUE(context.ok());
+  const Fence fence{{1}, {1}, {1, 1}};
+  const auto mute = UcxCarrier::open({.self = {1}, .fence = fence}, *context);  // it never connects
+  const auto carrier = UcxCarrier::open({.self = {0}, .fence = fence, .first_word = milliseconds(300)}, *context);
+  ASSERT_TRUE(mute.ok() && carrier.ok());
+  ASSERT_TRUE((*carrier)->connect({{{1}, (*mute)->address()}}).ok());
+  const auto arrival = (*carrier)->receive({1}, key(1), 8, in(seconds(20)));
+  ASSERT_FALSE(arrival.ok());
+  EXPECT_EQ(arrival.error().action, ErrorAction::end_generation);
+  EXPECT_THAT(arrival.error().message, HasSubstr("nothing was heard"));
+}
+
 }  // namespace
 }  // namespace kintsugi::transport::ucx

@@ -1,0 +1,72 @@
+#include "cli/strike.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "cli/command.hpp"
+
+namespace kintsugi::cli {
+
+namespace {
+
+using Fault = schemas::Inject::Fault;
+constexpr std::pair<const char*, Fault> kFaults[] = {
+    {"kill", Fault::KILL}, {"stop", Fault::STOP}, {"continue", Fault::CONTINUE}, {"corrupt", Fault::CORRUPT}};
+
+// The number after `prefix`; empty if `text` is anything else.
+std::optional<std::uint32_t> number_after(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  text.remove_prefix(prefix.size());
+  std::uint32_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<Target> parse_target(const std::string& text) {
+  Target target;
+  if (text == "supervisor") return target;
+  if ((target.node = number_after(text, "node:"))) return target;
+  const std::size_t at = text.find('@');
+  if (at != std::string::npos) {
+    target.shard = number_after(text.substr(0, at), "shard:");
+    if (!target.shard) return std::nullopt;
+  }
+  target.rank = number_after(at == std::string::npos ? text : text.substr(at + 1), "rank:");
+  return target.rank ? std::optional(target) : std::nullopt;
+}
+
+Result<void> strike(const std::string& fault, const std::string& to, const std::string& state_directory,
+                    const Logger& logger) {
+  const auto* known =
+      std::find_if(std::begin(kFaults), std::end(kFaults), [&](const auto& f) { return f.first == fault; });
+  if (known == std::end(kFaults)) {
+    return Error{ErrorAction::tell_user, "'" + fault + "' is no fault; there are kill, stop, continue and corrupt"};
+  }
+  const std::optional<Target> target = parse_target(to);
+  const bool corrupts = known->second == Fault::CORRUPT;
+  if (!target || corrupts != target->shard.has_value()) {
+    return Error{ErrorAction::tell_user, "--on: '" + to + "' is no target of " + fault + "; write " +
+                                             (corrupts ? "shard:S@rank:R" : "rank:N, node:N or supervisor")};
+  }
+  const Result<void> struck = order(state_directory, actors::make_frame([&](schemas::Message::Builder m) {
+                                      auto out = m.initInject();
+                                      out.setFault(known->second);
+                                      if (target->node)
+                                        out.getTarget().setNode(*target->node);
+                                      else if (target->rank)
+                                        out.getTarget().setRank(*target->rank);
+                                      else
+                                        out.getTarget().setSupervisor();
+                                      out.setShard(target->shard.value_or(0));
+                                    }),
+                                    logger);
+  const bool to_supervisor = !target->node && !target->rank;
+  if (!struck && to_supervisor && struck.error().action != ErrorAction::cancelled) return {};
+  return struck;
+}
+
+}  // namespace kintsugi::cli
