@@ -2,6 +2,7 @@
 
 #include <caf/send.hpp>
 
+#include <optional>
 #include <utility>
 
 #include "actors/cluster_supervisor.hpp"
@@ -9,9 +10,13 @@
 
 namespace kintsugi::actors {
 
+// Sooner than the nodes give a silent supervisor up.
+constexpr Duration kStallLimit = milliseconds(1'200);
+
 // Declared in the order of need: links go first, then the actors they call.
 struct Cluster::Impl {
   SteadyClock clock;
+  std::optional<StallGuard> stall_guard;
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   Event done;
@@ -31,9 +36,11 @@ Cluster::~Cluster() = default;
 
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   auto impl = std::make_unique<Impl>();
+  if (options.on_stall) impl->stall_guard.emplace(kStallLimit, options.on_stall);
   KINTSUGI_TRY_ASSIGN(impl->supervisor,
-                      spawn_cluster_supervisor(impl->system, {options.journal, options.embedded, options.version,
-                                                              options.logger, &impl->clock, impl->done}));
+                      spawn_cluster_supervisor(
+                          impl->system, {options.journal, options.embedded, options.version, options.logger,
+                                         &impl->clock, impl->done, impl->stall_guard ? &*impl->stall_guard : nullptr}));
   impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
   const caf::actor supervisor = impl->supervisor;
   const auto on_link = [supervisor](std::shared_ptr<transport::Link> link) {

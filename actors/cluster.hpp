@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,10 @@ struct ClusterOptions {
   // process.
   std::shared_ptr<Journal> journal;
   bool embedded = false;  // the cluster lives for one job: it is cancelled when the client that follows it is gone
-  std::string version;    // for reports
+  // This process was away for so long that nodes have given it up. It must not decide who is lost, but end at once and be
+  // succeeded as if it had died: nodes go on meanwhile. Empty: it decides.
+  std::function<void(Duration)> on_stall;
+  std::string version;  // for reports
   Logger logger;
 };
 

@@ -199,6 +199,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
   void on_down(const LinkDown& m) {
+    if (parts_.stall_guard != nullptr) parts_.stall_guard->check();
     if (links_.erase(m.link.get()) == 0) return;
     if (const std::optional<NodeId> node = node_links_.node_of(m.link)) {
       parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/stall_guard.hpp"
 #include "base/clock.hpp"
 #include "base/event.hpp"
 #include "base/log.hpp"
@@ -23,6 +24,7 @@ struct ClusterParts {
   Logger logger;
   const Clock* clock = nullptr;  // outlives the actor
   Event done;
+  StallGuard* stall_guard = nullptr;  // none: nothing is done about stalls; else outlives the actor
 };
 
 struct StopCluster {

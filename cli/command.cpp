@@ -60,6 +60,16 @@ void add_state_option(CLI::App& command, std::string& directory) {
   command.add_option("--state", directory, "the supervisor's state directory")->type_name("DIR")->capture_default_str();
 }
 
+namespace {
+char** kept_arguments = nullptr;
+}
+void keep_own_arguments(char** arguments) {
+  kept_arguments = arguments;
+}
+char* const* own_arguments() {
+  return kept_arguments;
+}
+
 unsigned usable_cores() {
   return std::max(1U, std::thread::hardware_concurrency());
 }

@@ -58,6 +58,10 @@ void add_state_option(CLI::App& command, std::string& directory);
 
 std::string kintsugi_version();
 
+// As main got them, for a process that starts again.
+char* const* own_arguments();
+void keep_own_arguments(char** arguments);
+
 // Cores that this process may use.
 unsigned usable_cores();
 

@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kintsugi::cli::keep_own_arguments(argv);
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {  // out of memory, a file system that throws

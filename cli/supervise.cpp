@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "actors/cluster.hpp"
+#include "base/tell.hpp"
 #include "cli/command.hpp"
 #include "cli/inbox.hpp"
 #include "cli/state.hpp"
@@ -52,6 +53,18 @@ std::uint16_t former_port(const Journal& journal) {
   return address ? address->port : 0;
 }
 
+// As if it had been killed and started again: nothing of this process is left but what it was asked to do.
+[[noreturn]] void start_again(Duration slept) {
+  tell(
+      "kintsugi: this supervisor did not run for {:.1f} s, and its nodes have given it up; it starts again and takes "
+      "them "
+      "up as they are\n",
+      slept.seconds());
+  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  ::execv("/proc/self/exe", own_arguments());
+  std::_Exit(kFailed);  // the nodes wait for the next one
+}
+
 int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
   int code = kDone;
   Instant deadline = kNoDeadline;
@@ -85,6 +98,7 @@ int supervise(const SuperviseOptions& o) {
   options.port = listen->port != 0 ? listen->port : former_port(**journal);
   options.identity = std::move(*identity);
   options.journal = *journal;
+  options.on_stall = start_again;
   options.version = kintsugi_version();
   options.logger = o.log.make("supervisor", LogLevel::warning);
   auto cluster = actors::Cluster::start(std::move(options));

@@ -185,6 +185,39 @@ class Membership(ClusterTest):
         self.assertIn("kintsugi status", refused.stderr)
 
 
+class SupervisorStall(ClusterTest):
+    """A supervisor that is stopped for longer than nodes wait for it: they leave it, and it must not think they are lost."""
+
+    def stalled(self, said):
+        self.job = self.write_job(steps=1500)
+        supervisor, join = self.supervise()
+        for _ in range(2):
+            self.start("join", *join, "--slots", 2)
+        self.wait_for_nodes(2)
+        report = self.folder / "report.json"
+        client = self.start("submit", self.job, "--state", "state", "--ranks", 4, "--threads", 1, "--report", report)
+        wait_for(lambda: said in client.stderr or not client.running(), said)
+        ranks = set(self.kinds().get("rank", []))
+        os.kill(supervisor.pid, signal.SIGSTOP)
+        wait_for(lambda: "the supervisor is lost" in client.stderr, "it is given up")
+        nodes = [p for p in self.started if p.popen.args[1] == "join"]
+        wait_for(lambda: all("the supervisor is lost" in node.stderr for node in nodes), "nodes have given it up")
+        os.kill(supervisor.pid, signal.SIGCONT)
+        self.assertEqual(client.wait(), 0, client.stderr)
+        self.assertTrue(supervisor.running())
+        self.assertIn("starts again", supervisor.stderr)
+        quiet = self.train("--ranks", 1, "--threads", 2)
+        self.assertEqual(json.loads(report.read_text())["final_digest"], quiet["final_digest"])
+        return ranks
+
+    def test_while_ranks_train(self):
+        ranks = self.stalled("step ")
+        self.assertEqual(len(ranks), 4)
+
+    def test_while_ranks_start(self):
+        self.stalled("starting 4 ranks")
+
+
 class SupervisorLoss(ClusterTest):
     """The supervisor is killed: nodes train on without it, and the next one finds the job."""
 
