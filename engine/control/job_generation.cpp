@@ -109,7 +109,11 @@ void JobMachine::consider_reports() {
   if (incident_) incident_->fenced = now_;
   const std::vector<RankReport> reports = answers_.take_reports();
   Cut cut;
-  if (established_) {
+  // A supervisor that was restarted before it heard of any step finds it in what members report.
+  const bool is_trained = established_ || std::any_of(reports.begin(), reports.end(),
+                                                      [](const RankReport& r) { return r.record.has_value(); });
+  if (is_trained && !established_) KINTSUGI_PROBE("job: members know of a step, and the supervisor of none");
+  if (is_trained) {
     cut = decide_cut(reports, known_, static_cast<std::uint32_t>(layout_->shards().size()));
     for (const std::string& text : cut.disagreements) emit(effect::Note{text});
     if (cut.step < step_) cut.lost = every_shard();

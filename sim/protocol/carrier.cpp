@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 Result<Parcel> Waiting::ForParcel::await_resume() {
   if (carrier.error) return *carrier.error;
@@ -70,4 +70,4 @@ void Waiting::resume() {
   std::exchange(handle_, {}).resume();
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -10,7 +10,7 @@
 
 #include "sim/protocol/fabric.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // What was lent and not released yet.
 using Outbox = std::shared_ptr<std::uint32_t>;
@@ -103,4 +103,4 @@ class Waiting {
   bool hangs_ = false, is_due_ = false;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

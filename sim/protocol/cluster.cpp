@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 // Events that wait at once in the largest cluster of a swarm stay under a tenth of it.
@@ -229,4 +229,4 @@ void Cluster::look_at_phase() {
   });
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -12,7 +12,7 @@
 #include "sim/protocol/rank.hpp"
 #include "sim/protocol/supervisor.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct RunReport {
   std::optional<std::string> violation;
@@ -97,4 +97,4 @@ class Cluster {
   Instant starts_are_slow_until_;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

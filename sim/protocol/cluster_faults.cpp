@@ -6,7 +6,7 @@
 
 #include "sim/protocol/cluster.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 std::vector<Rank*> Cluster::living_ranks() {
   std::vector<Rank*> living;
@@ -202,4 +202,4 @@ void Cluster::heal() {
   for (; slots < wanted; ++slots) add_node(1);
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

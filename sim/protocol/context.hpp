@@ -7,7 +7,7 @@
 #include "sim/protocol/watch.hpp"
 #include "sim/world/links.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 class Rank;
 
@@ -35,4 +35,4 @@ struct Context {
 // Kinds of events beside those of links and fabric.
 enum ProcessEvent : std::uint32_t { kTimer = 40, kExit, kStarted, kJournal, kFault, kCommand };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 
@@ -84,4 +84,4 @@ std::vector<RankId> Fabric::living() const {
   return all;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -15,7 +15,7 @@
 #include "sim/world/processes.hpp"
 #include "transport/point_to_point.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct Payload {
   Sum sum;
@@ -90,4 +90,4 @@ class Fabric {
   std::size_t most_under_way_ = 0;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

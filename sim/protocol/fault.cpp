@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 const char* to_string(FaultKind kind) {
   switch (kind) {
@@ -40,4 +40,4 @@ std::string to_string(const Fault& f) {
   return fmt::format("{} {}: target {}, for {:.3f} s", when, to_string(f.kind), f.target, f.span.seconds());
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "engine/control/job_machine.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 enum class FaultKind : std::uint8_t {
   kill_rank,
@@ -50,4 +50,4 @@ struct Fault {
 // For people: one line.
 std::string to_string(const Fault& fault);
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -9,7 +9,7 @@
 #include "engine/control/decision_record.hpp"
 #include "sim/world/event_queue.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 using Mark = std::uint64_t;
 
@@ -53,4 +53,4 @@ inline double as_number(Mark mark) {
   return static_cast<double>(mark >> 11) * 0x1.0p-53;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -1,6 +1,6 @@
 #include "sim/protocol/memory.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 std::shared_ptr<Board> JobMemory::board(RankId rank) {
   std::shared_ptr<Board>& board = boards_[rank];
@@ -49,4 +49,4 @@ void JobMemory::clear() {
   boards_.clear();
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -11,7 +11,7 @@
 #include "engine/control/recovery.hpp"
 #include "sim/protocol/marks.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // One copy of one shard: STABLE(version), or APPLYING, which is no copy. Fresh memory is APPLYING.
 struct CopyMemory {
@@ -49,4 +49,4 @@ class JobMemory {
   std::map<RankId, std::shared_ptr<Board>> boards_;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

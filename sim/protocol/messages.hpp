@@ -11,7 +11,7 @@
 #include "engine/control/job_events.hpp"
 #include "sim/protocol/memory.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace say {
 
@@ -134,4 +134,4 @@ Sent message(What what) {
   return std::make_shared<const Message>(Message{std::move(what)});
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -4,7 +4,7 @@
 
 #include "sim/protocol/rank.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 constexpr Duration kRedialPause = milliseconds(250);
@@ -284,4 +284,4 @@ void Node::gone(RankId rank, const std::string& why, bool expected) {
   end_job_if_done();
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

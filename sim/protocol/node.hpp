@@ -9,7 +9,7 @@
 #include "engine/control/allegiance.hpp"
 #include "sim/protocol/context.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct NodeOptions {
   std::string host, rack;
@@ -95,4 +95,4 @@ class Node final : public LinkUser {
   std::vector<DecisionRecord> steps_;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

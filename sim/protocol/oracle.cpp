@@ -9,7 +9,7 @@
 #include "engine/state/learning_rate.hpp"
 #include "engine/state/state_digest.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 Mark Arithmetic::tokens(Step step, std::uint32_t microbatch) const {
   const auto a_pass = static_cast<std::uint64_t>(job.config.batch.sequences) * 5;  // steps a pass
@@ -118,4 +118,4 @@ void Oracle::make_next() {
   states_.push_back(std::move(after));
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -1,13 +1,13 @@
 // The run without faults, computed with no plan and no ranks: what every committed state must be, whatever happened.
 #pragma once
 
-#include <map>
+#include <deque>
 #include <vector>
 
 #include "sim/protocol/marks.hpp"
 #include "sim/protocol/shape.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // How marks are made, by whoever computes: the oracle over whole layers, ranks over what they hold.
 struct Arithmetic {
@@ -59,8 +59,9 @@ class Oracle {
 
   const Job& job_;
   const Arithmetic arithmetic_;
-  std::vector<std::vector<Mark>> states_;  // by step
-  std::vector<DecisionRecord> records_;    // by step; that of 0 says nothing
+  // By step; what was handed out stays where it is.
+  std::deque<std::vector<Mark>> states_;
+  std::deque<DecisionRecord> records_;  // that of 0 says nothing
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -5,7 +5,7 @@
 
 #include "base/mutant.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 constexpr std::size_t kMostLetters = 256;
@@ -218,4 +218,4 @@ Task Rank::train(Generation generation) {
   co_return Result<void>();
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

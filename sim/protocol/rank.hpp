@@ -9,7 +9,7 @@
 #include "sim/protocol/context.hpp"
 #include "sim/protocol/trainer.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 class Rank final : public LinkUser, public ParcelUser {
  public:
@@ -83,4 +83,4 @@ class Rank final : public LinkUser, public ParcelUser {
   Task work_;              // last: goes before what it refers to
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -2,7 +2,7 @@
 
 #include "sim/protocol/marks.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 JobConfig job_of(const Shape& shape) {
   JobConfig job;
@@ -38,4 +38,4 @@ bool Job::is_skipped(Step step) const {
   return shape.skip_one_in != 0 && mix(7, shape.seed, step.value) % shape.skip_one_in == 0;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -7,7 +7,7 @@
 #include "engine/control/job_machine.hpp"
 #include "engine/model/layout.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct Shape {
   std::uint64_t seed = 0;
@@ -43,4 +43,4 @@ struct Job {
 constexpr JobId kJob{1};
 constexpr Lineage kLineage{1};
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 // A write into the file, and until it is on the disk.
@@ -185,4 +185,4 @@ void Supervisor::resume() {
   if (machine_) feed(job_event::ResumeJob{});
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -13,7 +13,7 @@
 #include "engine/telemetry/journal_state.hpp"
 #include "sim/protocol/context.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // The state directory: it outlives the process, and holds what was written before it ended.
 struct Disk {
@@ -112,4 +112,4 @@ class Supervisor final : public LinkUser {
   std::deque<std::string> notes_;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

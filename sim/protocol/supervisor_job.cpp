@@ -5,7 +5,7 @@
 #include "base/mutant.hpp"
 #include "sim/protocol/supervisor.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 constexpr Duration kRecordInterval = seconds(1);  // actors/job_journal.hpp
@@ -159,4 +159,4 @@ void Supervisor::carry_out(const job_effect::Ended& e) {
   });
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -4,7 +4,7 @@
 
 #include "base/mutant.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 using transport::MessageKey;
 using transport::MessageKind;
@@ -431,4 +431,4 @@ Task Trainer::reduce_use(LayerId layer, ShardId shard, std::size_t use, Sum& out
   co_return Result<void>();
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -17,7 +17,7 @@
 #include "sim/protocol/watch.hpp"
 #include "sim/world/task.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 // As engine/pipeline/rank_state.hpp: what a rank holds beyond a generation.
 struct Holdings {
@@ -148,4 +148,4 @@ class Trainer {
   std::map<StageId, std::array<Outbox, 2>> gradients_sent_;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -5,7 +5,7 @@
 #include "sim/protocol/trainer.hpp"
 #include "transport/collectives/control_tree.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 using transport::MessageKey;
 using transport::MessageKind;
@@ -182,4 +182,4 @@ SumsLeft Trainer::salvage(const std::optional<Transition>& next) const {
   return left;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 
@@ -98,4 +98,4 @@ void Watch::went_back(Step from, Step to) {
   fail(fmt::format("the job went back from step {} to step {}", from.value, to.value));
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -10,7 +10,7 @@
 #include "sim/protocol/memory.hpp"
 #include "sim/protocol/oracle.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 class Watch {
  public:
@@ -71,4 +71,4 @@ class Watch {
   bool struck_ = false;
 };
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

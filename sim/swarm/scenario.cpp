@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 
@@ -168,4 +168,4 @@ std::string to_string(const SwarmScenario& s) {
   return text;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

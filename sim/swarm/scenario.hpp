@@ -3,7 +3,7 @@
 
 #include "sim/protocol/cluster.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct SwarmScenario {
   Shape shape;
@@ -27,4 +27,4 @@ SwarmScenario shrink(SwarmScenario scenario, std::uint32_t budget = 200);
 // For people: a line of the shape, a line a fault.
 std::string to_string(const SwarmScenario& scenario);
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -9,7 +9,7 @@
 
 #include "base/probe.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 namespace {
 
@@ -108,4 +108,4 @@ std::string to_string(const SwarmOutcome& o) {
   return text;
 }
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

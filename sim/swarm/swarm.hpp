@@ -8,7 +8,7 @@
 
 #include "sim/swarm/scenario.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 
 struct SwarmOptions {
   std::uint64_t runs = 0;
@@ -42,4 +42,4 @@ Result<SwarmOutcome> run_swarm(const SwarmOptions& options);
 // For people.
 std::string to_string(const SwarmOutcome& outcome);
 
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -10,9 +10,13 @@
 
 #include "sim/world/processes.hpp"
 
+namespace kintsugi::sim::protocol {
+struct Message;  // nothing here looks inside
+}  // namespace kintsugi::sim::protocol
+
 namespace kintsugi::sim {
 
-struct Message;  // of the protocol above; nothing here looks inside
+using protocol::Message;
 
 using LinkId = std::uint32_t;
 

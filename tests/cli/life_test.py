@@ -147,9 +147,10 @@ class Ends(ClusterTest):
                 words = line.split()
                 if words[3] == "0A" and words[9] in inodes:
                     address, port = words[1].rsplit(":", 1)
-                    if family == "tcp" and address != any_address:
-                        here = socket.inet_ntoa(bytes.fromhex(address)[::-1])
-                    found.append((here, int(port, 16)))
+                    # Words of the host's byte order.
+                    name = b"".join(bytes.fromhex(address[i:i + 8])[::-1] for i in range(0, len(address), 8))
+                    kind = socket.AF_INET if family == "tcp" else socket.AF_INET6
+                    found.append((here if address == any_address else socket.inet_ntop(kind, name), int(port, 16)))
         return found
 
 

@@ -286,6 +286,22 @@ TEST_F(Adoption, steps_are_final_though_those_before_them_are_known_to_nobody) {
   EXPECT_EQ(machine.dropped(), 0U);
 }
 
+// The first record was made, and the supervisor was lost within a change before it heard of it: no plan is in force anywhere.
+TEST_F(Adoption, a_step_that_only_members_know_is_not_undone) {
+  const std::optional<DecisionRecord> at_members = known;
+  restart(Generation{1, 2});
+  known.reset();
+  come_back(7, false);
+  come_back(9, false);
+  feed(job_event::DeadlinePassed{deadline});
+  ASSERT_EQ(machine.phase(), JobPhase::fencing);
+  known = at_members;
+  answer_fence();
+  ASSERT_NE(said<effect::Prepare>(), nullptr);
+  ASSERT_TRUE(said<effect::Prepare>()->transition.has_value());
+  EXPECT_EQ(said<effect::Prepare>()->transition->step, Step{3});
+}
+
 TEST_F(Adoption, a_drain_asked_for_before_any_plan_is_known_is_kept) {
   journaled = known;
   restart(Generation{1, 2});

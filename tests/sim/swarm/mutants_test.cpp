@@ -6,7 +6,7 @@
 #include "base/mutant.hpp"
 #include "sim/swarm/swarm.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 namespace {
 
 constexpr std::uint64_t kRuns = 2'000;
@@ -43,4 +43,4 @@ TEST(MutantsDeathTest, without_one_the_same_swarm_finds_nothing) {
 }
 
 }  // namespace
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

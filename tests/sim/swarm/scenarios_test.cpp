@@ -3,7 +3,7 @@
 
 #include "sim/swarm/scenario.hpp"
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 namespace {
 
 Instant at_ms(std::int64_t ms) {
@@ -44,6 +44,30 @@ TEST(Scenario, a_restarted_supervisor_hears_of_steps_though_it_knows_not_all_bef
   EXPECT_EQ(expect_done(scenario).step, Step{9});
 }
 
+// The root hung before it could tell of the first step; then the supervisor was lost within a change. The next one knew of no step
+// and of no plan, and had state made anew over what was final. (Two failure domains are hurt: the job may say that it is lost.)
+TEST(Scenario, the_first_step_is_not_undone_where_only_members_know_of_it) {
+  SwarmScenario scenario;
+  scenario.shape.seed = 4042198;
+  scenario.shape.slots = {2, 3, 2, 2};
+  scenario.shape.racks = 2;
+  scenario.shape.lanes = 5;
+  scenario.shape.steps = 12;
+  scenario.shape.schedule = ScheduleKind::gpipe;
+  scenario.faults = {
+      {.kind = FaultKind::kill_node, .at = Instant{119'406'000}, .target = 843462, .span = milliseconds(304)},
+      {.kind = FaultKind::kill_supervisor, .at = Instant{191'418'000}, .target = 572243, .span = milliseconds(113)},
+      {.kind = FaultKind::hang_stage, .event = 209, .target = 733972, .span = milliseconds(3'435)},
+      {.kind = FaultKind::repeat_data,
+       .at = at_ms(952),
+       .phase = JobPhase::preparing,
+       .after = milliseconds(5),
+       .target = 174049}};
+  scenario.heal = at_ms(11'860);
+  const Verdict verdict = run_scenario(scenario);
+  EXPECT_FALSE(verdict.violation) << *verdict.violation;
+}
+
 // The newest record was known, and no report had it: the change that followed had nothing new to say.
 TEST(Scenario, the_last_steps_are_reported_though_a_rank_died_while_there_was_no_supervisor) {
   SwarmScenario scenario;
@@ -82,4 +106,4 @@ TEST(Scenario, draining_every_node_leaves_as_many_ranks_as_can_work) {
 }
 
 }  // namespace
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

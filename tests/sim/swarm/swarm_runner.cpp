@@ -9,7 +9,7 @@
 namespace {
 
 int trace(std::uint64_t seed, bool shrunk) {
-  using namespace kintsugi::sim;  // NOLINT(google-build-using-namespace)
+  using namespace kintsugi::sim::protocol;  // NOLINT(google-build-using-namespace)
   SwarmScenario scenario = draw_scenario(seed);
   if (shrunk) scenario = shrink(scenario);
   std::printf("%s", to_string(scenario).c_str());
@@ -33,13 +33,13 @@ int main(int count, char** words) {
   const std::uint64_t seed = std::strtoull(words[2], nullptr, 10);
   if (count > 3) return trace(seed, std::string(words[3]) == "shrunk");
   const kintsugi::SteadyClock clock;
-  kintsugi::sim::SwarmOptions options;
+  kintsugi::sim::protocol::SwarmOptions options;
   options.runs = std::strtoull(words[1], nullptr, 10);
   options.seed = seed;
   options.clock = &clock;
   options.most_failures = 5;
-  const auto outcome = kintsugi::sim::run_swarm(options);
+  const auto outcome = kintsugi::sim::protocol::run_swarm(options);
   if (!outcome) return 2;
-  std::printf("%s", kintsugi::sim::to_string(*outcome).c_str());
+  std::printf("%s", kintsugi::sim::protocol::to_string(*outcome).c_str());
   return outcome->failures.empty() ? 0 : 1;
 }

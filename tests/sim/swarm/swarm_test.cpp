@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kintsugi::sim {
+namespace kintsugi::sim::protocol {
 namespace {
 
 TEST(Swarm, keeps_every_rule_and_most_jobs_finish) {
@@ -48,4 +48,4 @@ TEST(SwarmScenario, shrinks_to_the_faults_that_it_takes) {
 }
 
 }  // namespace
-}  // namespace kintsugi::sim
+}  // namespace kintsugi::sim::protocol

@@ -7,7 +7,7 @@
 
 namespace kintsugi::sim {
 
-struct Message {
+struct protocol::Message {
   int number = 0;
 };
 
