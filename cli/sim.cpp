@@ -11,6 +11,7 @@
 
 #include "base/file.hpp"
 #include "cli/command.hpp"
+#include "cli/sim_swarm.hpp"
 #include "sim/report/report.hpp"
 #include "sim/scenario/scenario_map.hpp"
 
@@ -20,7 +21,7 @@ namespace {
 
 struct SimOptions {
   std::string scenario, report, html, table;
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed, swarm;
 };
 
 // On a terminal only: files and pipes get no half lines.
@@ -97,6 +98,16 @@ void print_table(const sim::FleetReport& r) {
 }
 
 int simulate(const SimOptions& o) {
+  if (o.swarm) {
+    if (!o.scenario.empty()) {
+      return fail(
+          {ErrorAction::tell_user, "--swarm draws its clusters and faults from --seed; leave out the scenario"});
+    }
+    return simulate_swarm(*o.swarm, o.seed.value_or(1));
+  }
+  if (o.scenario.empty()) {
+    return fail({ErrorAction::tell_user, "name a scenario file, or ask for `--swarm RUNS`"});
+  }
   const Result<sim::Scenario> scenario = sim::load_scenario(o.scenario);
   if (!scenario) return fail(scenario.error());
   if (const auto fine = check_output("--report", o.report); !fine) return fail(fine.error());
@@ -140,8 +151,12 @@ void add_sim(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("sim", "A scenario of faults in virtual time, with the production control code");
   auto o = std::make_shared<SimOptions>();
-  command->add_option("SCENARIO", o->scenario, "the scenario file")->required()->type_name("FILE");
+  command->add_option("SCENARIO", o->scenario, "the scenario file")->type_name("FILE");
   command->add_option("--seed", o->seed, "of all that is random; else the scenario's")->type_name("S");
+  command
+      ->add_option("--swarm", o->swarm,
+                   "run so many small clusters instead, every message an event; from --seed on (1)")
+      ->type_name("RUNS");
   command->add_option("--report", o->report, "write a JSON report here")->type_name("FILE");
   command->add_option("--html", o->html, "write a page with pictures here")->type_name("FILE");
   command
@@ -153,7 +168,7 @@ void add_sim(CLI::App& app, Action& action) {
       "from\n"
       "the figures in the scenario and in docs/SIMULATOR.md.\n\n"
       "Example:\n  kintsugi sim examples/scenarios/llama3-405b-54d.yaml --seed 7 --report fleet.json --html "
-      "fleet.html");
+      "fleet.html\n  kintsugi sim --swarm 10000 --seed 1");
   command->callback([&action, o] { action = [o] { return simulate(*o); }; });
 }
 
