@@ -38,9 +38,10 @@ PlanChanges changes_between(const Plan& before, const Plan& after) {
     if (was == is) continue;
     ++changes.shards;
     if (was.primary != is.primary) changes.holders.insert(changes.holders.end(), {was.primary, is.primary});
-    for (const auto& [a, b] : {std::pair(&was.replicas, &is.replicas), std::pair(&is.replicas, &was.replicas)}) {
-      std::copy_if(a->begin(), a->end(), std::back_inserter(changes.holders),
-                   [&](RankId rank) { return std::find(b->begin(), b->end(), rank) == b->end(); });
+    for (const auto* of : {&was, &is}) {
+      const std::vector<RankId>& others = (of == &was ? is : was).replicas;
+      std::copy_if(of->replicas.begin(), of->replicas.end(), std::back_inserter(changes.holders),
+                   [&](RankId rank) { return std::find(others.begin(), others.end(), rank) == others.end(); });
     }
   }
   keep_members(changes.workers, after);
