@@ -35,6 +35,7 @@ void add_chaos(CLI::App& app, Action& action);
 void add_sim(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
+void add_data_audit(CLI::App& data, Action& action);  // part of add_data
 void add_version(CLI::App& app, Action& action);
 void add_rank(CLI::App& app, Action& action);  // hidden: started by nodes only
 

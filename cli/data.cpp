@@ -154,11 +154,12 @@ void add_inspect(CLI::App& data, Action& action) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("data", "Datasets: prepare, inspect");
+  CLI::App* command = app.add_subcommand("data", "Datasets: prepare, inspect, audit");
   command->require_subcommand(1);
   command->footer("Example:\n  kintsugi data prepare --output train.bin ~/texts\n  kintsugi data inspect train.bin");
   add_prepare(*command, action);
   add_inspect(*command, action);
+  add_data_audit(*command, action);
 }
 
 }  // namespace kintsugi::cli

@@ -1,4 +1,5 @@
 """Refusals: what is wrong, where, and what to do; the exit code of CLI.md; nothing left behind."""
+import json
 import os
 import socket
 import struct
@@ -73,6 +74,30 @@ class JobFiles(ClusterTest):
 
     def test_resuming_from_no_save_is_refused(self):
         self.expect(2, "run", self.job, "--resume", "nowhere", says=["nowhere"])
+
+
+class Audit(ClusterTest):
+    def audit(self, *arguments):
+        return self.run_command("data", "audit", self.job, "--report", self.folder / "report.json", *arguments)
+
+    def test_every_sample_of_a_run_is_accounted_for(self):
+        report = self.train("--ranks", 2, "--steps", 6)
+        told = self.audit("--json")
+        self.assertEqual(told.popen.returncode, 0, told.stderr)
+        self.assertEqual(json.loads(told.stdout)["sequences"], 6 * 8)
+        used = self.audit("--step", 4).stdout.split()
+        self.assertEqual(len(used), 8)
+        self.assertIn("4", self.audit("--sample", used[0]).stdout.split())
+        del report["steps"][2]
+        (self.folder / "report.json").write_text(json.dumps(report))
+        broken = self.audit()
+        self.assertEqual(broken.popen.returncode, 1)
+        self.assertIn("step 4 where step 3 should be", broken.stdout)
+
+    def test_what_is_no_report_of_the_job_is_refused(self):
+        for text in ["", "[]", '{"job": "another", "steps": []}', '{"job": "tiny", "steps": [{"step": -1}]}']:
+            (self.folder / "report.json").write_text(text)
+            self.assertEqual(self.audit().popen.returncode, 2, text)
 
 
 class Data(ClusterTest):

@@ -221,6 +221,10 @@ def problems_of(run, code, expected):
     complete = not missing or run.supervisors_lost > 0
     if not complete or len(set(steps)) != len(steps):
         problems.append(f"{len(steps)} steps reported, missing {missing[:5]}...")
+    if not missing:
+        audit = run.run_command("data", "audit", run.job, "--report", run.report_file)
+        if audit.popen.returncode != 0:
+            problems.append(f"data audit: {audit.stdout[-300:]}{audit.stderr[-300:]}")
     digests = {s["step"]: s["digest"] for s in expected["steps"]}
     wrong = [s["step"] for s in report["steps"] if s["digest"] != digests[s["step"]]]
     if wrong:
