@@ -24,6 +24,8 @@ namespace kintsugi::actors {
 
 namespace {
 
+constexpr Duration kStoppedParent = seconds(24 * 3600);
+
 struct NodeExit {
   int code = 0;
   std::string why;
@@ -112,11 +114,14 @@ class NodeSupervisor final : public caf::event_based_actor {
   void dial(Duration deadline) {
     const NodeProcessOptions& o = parts_.options;
     const caf::actor self = this;
+    transport::LinkOptions pings = link_options();
+    // Its parent's end is this process's. A parent that was stopped, by a shell's job control perhaps, goes on later.
+    if (o.embedded) pings.ping_deadline = pings.first_answer = kStoppedParent;
     parts_.services.links.dial({o.addresses,
                                 o.token,
                                 {transport::LinkRole::node, parts_.incarnation, host_name()},
                                 deadline,
-                                link_options(),
+                                pings,
                                 callbacks_to(self)},
                                [self](const Result<std::shared_ptr<transport::Link>>& link) {
                                  if (link)

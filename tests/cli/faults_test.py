@@ -210,6 +210,19 @@ class SupervisorStall(ClusterTest):
         self.assertEqual(json.loads(report.read_text())["final_digest"], quiet["final_digest"])
         return ranks
 
+    def test_of_a_run_that_a_shell_suspends(self):
+        self.job = self.write_job(steps=600)
+        report = self.folder / "report.json"
+        run = self.start("run", self.job, "--ranks", 2, "--nodes", 2, "--threads", 1, "--report", report)
+        self.wait_for_step(run)
+        os.kill(run.pid, signal.SIGSTOP)
+        until = time.monotonic() + 2.5  # longer than any ping may take
+        wait_for(lambda: time.monotonic() > until, "the time has passed")
+        os.kill(run.pid, signal.SIGCONT)
+        self.assertEqual(run.wait(), 0, run.stderr)
+        quiet = self.train("--ranks", 1, "--threads", 2)
+        self.assertEqual(json.loads(report.read_text())["final_digest"], quiet["final_digest"])
+
     def test_while_ranks_train(self):
         ranks = self.stalled("step ")
         self.assertEqual(len(ranks), 4)
