@@ -230,7 +230,10 @@ class JobSupervisor final : public caf::event_based_actor {
   }
 
   void carry_out(const job_effect::Intend& e) { to_nodes(frames_.intend(e.generation)); }
-  void carry_out(const job_effect::KillRank& e) { to_nodes(frames_.kill_rank(e)); }
+  // Never before its start, which waits for a promise.
+  void carry_out(const job_effect::KillRank& e) {
+    promises_.in_turn([this, e] { to_nodes(frames_.kill_rank(e)); });
+  }
 
   void carry_out(const job_effect::NodeFree& e) { send(parts_.cluster, NodeDrained{e.node}); }
 
