@@ -53,6 +53,15 @@ transport::Frame acceptance(JobId job) {
   return make_frame([&](schemas::Message::Builder m) { m.initAccepted().setJob(job.value); });
 }
 
+transport::Frame past_end(const journaled::Ended& end) {
+  return make_frame([&](schemas::Message::Builder m) {
+    auto out = m.initEnded();
+    out.setJob(end.job.value);
+    out.setExitCode(end.exit_code);
+    out.setMessage(end.message);
+  });
+}
+
 transport::Frame stop_frame(JobId job, const std::string& why) {
   return make_frame([&](schemas::Message::Builder m) {
     auto stop = m.initStop();

@@ -8,6 +8,7 @@
 #include "actors/control_message.hpp"
 #include "actors/job_admission.hpp"
 #include "engine/control/membership.hpp"
+#include "engine/telemetry/journal_entry.hpp"
 
 namespace kintsugi::actors {
 
@@ -25,6 +26,8 @@ std::optional<JobId> job_of(schemas::Message::Reader m);
 
 transport::Frame refusal(const Error& why);
 transport::Frame acceptance(JobId job);
+// Of a job that ended under a former supervisor, whose report is lost.
+transport::Frame past_end(const journaled::Ended& end);
 transport::Frame stop_frame(JobId job, const std::string& why);
 
 }  // namespace kintsugi::actors

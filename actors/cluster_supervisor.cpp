@@ -85,7 +85,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   }
 
  private:
-  static constexpr std::size_t kEndsKept = 4;
+  static constexpr std::size_t kEndsKept = 4;  // with their reports
 
   struct Job {
     caf::actor supervisor;           // none while it is being admitted
@@ -117,6 +117,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
       start_job(id, admitted, found_->adoptions.at(id));
       longest = std::max(longest, seconds(admitted.config.resilience.orphan_limit));
     }
+    for (const journaled::Ended& end : found_->state.ended)
+      ended_.emplace(end.job, *ControlMessage::parse(past_end(end)));
     found_.reset();
     if (!absent_.empty()) delayed_send(this, std::chrono::nanoseconds(longest.ns), ForgetAbsent{});
   }
@@ -420,7 +422,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     to_follower(m.job, told.copy_frame());
     // A follower that lost its link may come late.
     ended_.emplace(m.job, told);
-    if (ended_.size() > kEndsKept) ended_.erase(ended_.begin());
+    while (ended_.size() > kEndsKept) ended_.erase(ended_.begin());
     jobs_.erase(m.job);
     carry_out(members_.step(member_event::JobEnded{m.job}));
     if (stopping_) end();
@@ -454,7 +456,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   Membership members_;
   NodeLinks node_links_;                            // of every member
   std::map<NodeId, journaled::NodeJoined> absent_;  // a former supervisor's, not back yet
-  std::map<JobId, ControlMessage> ended_;           // the newest ends, with their reports
+  std::map<JobId, ControlMessage> ended_;           // the newest ends
   std::map<JobId, Job> jobs_;
   std::uint32_t next_job_;  // never reused; 0 means "the only one"
   bool stopping_ = false;

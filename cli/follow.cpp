@@ -153,6 +153,9 @@ class JobFollower {
         if (end.exit_code == kDone) end.exit_code = kFailed;
       }
     }
+    if (report.empty() && end.exit_code == kDone && !request_.report_file.empty()) {
+      tell("kintsugi: the job is done, but its report was lost with the supervisor that kept it\n");
+    }
     if (end.exit_code == kDone) summarise(report);
     end_ = std::move(end);
   }

@@ -23,7 +23,10 @@ struct Fold {
     state.jobs.insert_or_assign(e.job, RestartJob{.submitted = e});
     state.next_job = std::max(state.next_job, JobId{e.job.value + 1});
   }
-  void operator()(const Ended& e) const { state.jobs.erase(e.job); }
+  void operator()(const Ended& e) const {
+    state.jobs.erase(e.job);
+    state.ended.push_back(e);
+  }
   void operator()(const GenerationMade& e) const {
     if (RestartJob* job = find(e.job)) job->generation = e;
   }
@@ -50,9 +53,10 @@ class Keeper {
   }
   bool operator()(const Submitted& e) { return keeps(e.job) && submitted_.insert(e.job).second; }
   bool operator()(const Ended& e) {
-    if (state_.jobs.contains(e.job)) return false;  // of a former job of that number
-    if (ended_.size() < kKeptEndedJobs || e.job == last_job()) return ended_.insert(e.job).second;
-    return false;
+    if (ends_ == kKeptEndedJobs) return e.job == last_job() && ended_.insert(e.job).second;
+    ++ends_;
+    ended_.insert(e.job);
+    return true;
   }
   bool operator()(const GenerationMade& e) { return keeps(e.job) && generations_.insert(e.job).second; }
   bool operator()(const RecordSeen& e) { return keeps(e.job) && records_.insert(e.job).second; }
@@ -79,7 +83,7 @@ class Keeper {
   std::set<NodeId> nodes_joined_, nodes_left_;
   std::set<JobId> submitted_, ended_, generations_, records_;
   std::set<std::pair<JobId, std::uint32_t>> incidents_;
-  std::size_t events_ = 0;
+  std::size_t events_ = 0, ends_ = 0;
 };
 
 }  // namespace
@@ -87,6 +91,8 @@ class Keeper {
 RestartState restart_state(std::span<const JournalEntry> entries) {
   RestartState state;
   for (const JournalEntry& entry : entries) std::visit(Fold{state}, entry.what);
+  const std::size_t old = state.ended.size() - std::min(state.ended.size(), kKeptEndedJobs);
+  state.ended.erase(state.ended.begin(), state.ended.begin() + static_cast<std::ptrdiff_t>(old));
   return state;
 }
 

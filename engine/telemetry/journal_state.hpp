@@ -24,15 +24,17 @@ struct RestartState {
   JobId next_job{1};
   std::map<NodeId, journaled::NodeJoined> nodes;  // joined and not left
   std::map<JobId, RestartJob> jobs;
+  std::vector<journaled::Ended> ended;  // the newest kKeptEndedJobs, oldest first: who followed them may come late
   bool operator==(const RestartState&) const = default;
 };
+
+constexpr std::size_t kKeptEndedJobs = 16;
 
 RestartState restart_state(std::span<const JournalEntry> entries);
 
 // What compaction keeps for `explain`; what a restart needs has no bound but the cluster's own.
 constexpr std::size_t kKeptIncidents = 64;  // the newest, of all jobs together
 constexpr std::size_t kKeptEvents = 4096;   // of them, and of none
-constexpr std::size_t kKeptEndedJobs = 16;
 
 // A subsequence with the same restart_state, the newest events and the newest ended jobs.
 std::vector<JournalEntry> compacted(std::span<const JournalEntry> entries);

@@ -250,6 +250,18 @@ class SupervisorLoss(ClusterTest):
         self.wait_for_step(self.client)
         self.ranks = sorted(self.kinds()["rank"])
 
+    def test_whoever_comes_back_after_the_end_hears_of_it(self):
+        self.job = self.write_job(steps=300)
+        self.begin()
+        os.kill(self.client.pid, signal.SIGSTOP)
+        wait_for(lambda: not self.status()["jobs"], "the job is over")
+        self.supervisor.popen.kill()
+        self.supervisor.wait()
+        self.restart_supervisor()
+        os.kill(self.client.pid, signal.SIGCONT)
+        self.assertEqual(self.client.wait(), 0, self.client.stderr)
+        self.assertIn("its report was lost with the supervisor", self.client.stderr)
+
     def kill_supervisor(self):
         self.supervisor.popen.kill()
         self.supervisor.wait()

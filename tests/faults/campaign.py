@@ -206,6 +206,8 @@ def losing_run(seed, expected):
 
 def problems_of(run, code, expected):
     run.incidents = []
+    if code == 0 and run.supervisors_lost and "its report was lost" in run.client.stderr:
+        return []
     if not run.report_file.exists():
         return [f"the job ended with code {code} and no report: {run.client.stderr[-500:]}"]
     report = json.loads(run.report_file.read_text())

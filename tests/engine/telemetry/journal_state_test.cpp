@@ -52,6 +52,16 @@ TEST(JournalState, a_restart_knows_the_jobs_that_run_their_newest_generation_and
   EXPECT_EQ(job.generation->generation, (Generation{1, 2}));
   EXPECT_EQ(job.generation->next_rank, RankId{6});
   EXPECT_EQ(job.record->step, Step{8});
+  EXPECT_EQ(state.ended, (std::vector<Ended>{{{1}, 0, ""}}));
+}
+
+TEST(JournalState, a_restart_knows_how_the_newest_jobs_ended) {
+  std::vector<JournalEntry> entries;
+  for (std::uint32_t n = 1; n <= kKeptEndedJobs + 2; ++n) entries.push_back({0, Ended{{n}, 1, std::to_string(n)}});
+  const RestartState state = restart_state(entries);
+  EXPECT_EQ(state.ended.size(), kKeptEndedJobs);
+  EXPECT_EQ(state.ended.front().job, JobId{3});
+  EXPECT_EQ(state.ended.back().message, std::to_string(kKeptEndedJobs + 2));
 }
 
 TEST(JournalState, compaction_keeps_what_a_restart_needs_whatever_happened) {
