@@ -4,8 +4,8 @@
 
 namespace kintsugi::cli {
 
-Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger)
-    : inbox_(inbox), cluster_(cluster), links_(logger) {
+Client::Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger, Duration silence)
+    : inbox_(inbox), cluster_(cluster), silence_(silence), links_(logger) {
   dial();
 }
 
@@ -23,15 +23,13 @@ void Client::dial() {
   const transport::Hello hello{transport::LinkRole::client,
                                {static_cast<std::uint64_t>(wall_clock_ns())},
                                "client " + std::to_string(::getpid())};
-  // The pings' deadline is how soon a lost supervisor is noticed.
-  links_.dial(
-      {cluster_.addresses, cluster_.token, hello, kAnswerDeadline, {milliseconds(400), milliseconds(1'600)}, callbacks},
-      [&inbox](Result<std::shared_ptr<transport::Link>> link) {
-        if (link)
-          inbox.push(Connected{std::move(*link)});
-        else
-          inbox.push(Disconnected{link.error()});
-      });
+  links_.dial({cluster_.addresses, cluster_.token, hello, kAnswerDeadline, {milliseconds(400), silence_}, callbacks},
+              [&inbox](Result<std::shared_ptr<transport::Link>> link) {
+                if (link)
+                  inbox.push(Connected{std::move(*link)});
+                else
+                  inbox.push(Disconnected{link.error()});
+              });
 }
 
 Result<actors::ControlMessage> ask(const std::string& state_directory, transport::Frame request, const Logger& logger) {

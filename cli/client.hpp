@@ -14,13 +14,16 @@ namespace kintsugi::cli {
 class Client {
  public:
   // Dials at once and returns; Connected or Disconnected follows in the inbox, which must outlive the client.
-  Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger);
+  // `silence`: a supervisor that does not answer for so long is lost.
+  Client(Inbox& inbox, const transport::ClusterFile& cluster, const Logger& logger,
+         Duration silence = milliseconds(1'600));
   // The same again, after Disconnected.
   void dial();
 
  private:
   Inbox& inbox_;
   const transport::ClusterFile cluster_;
+  const Duration silence_;
   transport::LinkService links_;
 };
 

@@ -24,6 +24,8 @@ struct RunOptions {
 // Cancelling a job, leaving and reaping each have bounds of their own; this one is for a bug in them.
 constexpr Duration kClusterGrace = seconds(3);
 constexpr Duration kChildGrace = milliseconds(800);
+// The supervisor is this very process: on a machine that starves it, silence says nothing.
+constexpr Duration kOwnSupervisor = seconds(60);
 
 // A journal and an address for other commands, as a supervisor's own.
 Result<void> keep_state(const std::string& directory, actors::ClusterOptions& options) {
@@ -147,7 +149,7 @@ int run(const RunOptions& o) {
   Nodes nodes(inbox, o);
   JobEnd end;
   if (const Result<void> started = nodes.start((*cluster)->address(), token, submission.ranks); started) {
-    const Client client(inbox, {{(*cluster)->address().text()}, token}, logger);
+    const Client client(inbox, {{(*cluster)->address().text()}, token}, logger, kOwnSupervisor);
     end = follow_job(inbox, {submission, o.job.report, [&] { return nodes.all_ended(); },
                              [&](const InboxItem& item) { nodes.forget_ended(item); }});
   } else {

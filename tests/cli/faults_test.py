@@ -251,9 +251,8 @@ class SupervisorLoss(ClusterTest):
         self.ranks = sorted(self.kinds()["rank"])
 
     def test_whoever_comes_back_after_the_end_hears_of_it(self):
-        self.job = self.write_job(steps=300)
         self.begin()
-        os.kill(self.client.pid, signal.SIGSTOP)
+        os.kill(self.client.pid, signal.SIGSTOP)  # for longer than its supervisor waits for it
         wait_for(lambda: not self.status()["jobs"], "the job is over")
         self.supervisor.popen.kill()
         self.supervisor.wait()

@@ -24,6 +24,8 @@ struct LinkOptions {
 
   Duration ping_interval;
   Duration ping_deadline;
+  Duration of_clients =
+      seconds(60);        // instead, for a client: a person's terminal may be stopped, and it holds nobody up
   Duration first_answer;  // instead, until the peer has answered once: it may be a process that has yet to start
   Duration linger = milliseconds(200);  // close() waits so long for the peer to read what is queued
   std::size_t frame_cap_bytes = kDefaultFrameCapBytes;

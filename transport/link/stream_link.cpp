@@ -262,7 +262,8 @@ void StreamLink::on_pong(std::uint64_t id) {
 }
 
 Duration StreamLink::patience() const {
-  return answered_ ? options_.ping_deadline : options_.first_answer;
+  const Duration deadline = answered_ ? options_.ping_deadline : options_.first_answer;
+  return peer_.hello.role == LinkRole::client ? std::max(deadline, options_.of_clients) : deadline;
 }
 
 void StreamLink::arm_pings() {
