@@ -8,13 +8,6 @@ namespace kintsugi {
 
 namespace {
 
-template <std::size_t N>
-double polynomial(const double (&c)[N], double x) {
-  double y = c[N - 1];
-  for (std::size_t i = N - 1; i-- > 0;) y = y * x + c[i];
-  return y;
-}
-
 // Coefficients of AS 241 (PPND16), numerator and denominator, for the centre, the tails and the far tails.
 constexpr double kA[] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                          1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,

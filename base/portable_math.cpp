@@ -1,7 +1,6 @@
 #include "base/portable_math.hpp"
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include "base/assert.hpp"
@@ -9,13 +8,6 @@
 namespace kintsugi {
 
 namespace {
-
-template <std::size_t N>
-double polynomial(const double (&c)[N], double x) {
-  double y = c[N - 1];
-  for (std::size_t i = N - 1; i-- > 0;) y = y * x + c[i];
-  return y;
-}
 
 // 2 atanh(s) / s in powers of s^2.
 constexpr double kAtanh[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0,  2.0 / 11.0,

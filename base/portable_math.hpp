@@ -2,6 +2,8 @@
 // mathematical library, a compiler or a machine. What decides when a simulated event happens is computed with these.
 #pragma once
 
+#include <cstddef>
+
 namespace kintsugi {
 
 // ln(x) for normal positive x (asserted). Error under 4e-16 relative away from 1, absolute near it.
@@ -12,5 +14,13 @@ double portable_exp(double x);
 double portable_power(double x, double y);
 // ln of the gamma function for x > 0 (Stirling's series, shifted upward). Error under 1e-12 relative.
 double portable_log_gamma(double x);
+
+// c[0] + c[1] x + ... by Horner's rule.
+template <std::size_t N>
+double polynomial(const double (&c)[N], double x) {
+  double y = c[N - 1];
+  for (std::size_t i = N - 1; i-- > 0;) y = y * x + c[i];
+  return y;
+}
 
 }  // namespace kintsugi

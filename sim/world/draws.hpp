@@ -4,22 +4,15 @@
 
 #include <cstdint>
 
-#include "base/assert.hpp"
 #include "base/clock.hpp"
-#include "base/philox.hpp"
+#include "base/distributions.hpp"
 
 namespace kintsugi::sim {
 
-class Draws {
+class Draws : public DrawStream {
  public:
-  Draws(std::uint64_t seed, std::uint64_t purpose) : key_(philox_key(seed)), purpose_(purpose) {}
+  using DrawStream::DrawStream;  // (seed, purpose)
 
-  std::uint64_t bits() { return philox_u64(key_, purpose_, drawn_++); }
-  // [0, n); n > 0.
-  std::uint64_t below(std::uint64_t n) {
-    KINTSUGI_ASSERT(n > 0);
-    return bits() % n;
-  }
   // [least, most].
   std::uint64_t between(std::uint64_t least, std::uint64_t most) { return least + below(most - least + 1); }
   Duration between(Duration least, Duration most) {
@@ -27,11 +20,6 @@ class Draws {
   }
   // True `percent` times in a hundred.
   bool chance(std::uint64_t percent) { return below(100) < percent; }
-
- private:
-  const PhiloxKey key_;
-  const std::uint64_t purpose_;
-  std::uint64_t drawn_ = 0;
 };
 
 }  // namespace kintsugi::sim
