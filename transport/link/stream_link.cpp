@@ -15,6 +15,9 @@ namespace {
 constexpr std::size_t kCopiedPayloadBytes = 16 * kKiB;
 constexpr std::size_t kBatchBytes = 64 * kKiB;
 
+// How far silence may go beyond the slowest answer of late, and beyond the deadline.
+constexpr std::int64_t kTimesSlowest = 8, kMostDeadlines = 6;
+
 std::span<const std::byte> bytes_of(const Frame& frame) {
   return std::as_bytes(std::span(frame.begin(), frame.size()));
 }
@@ -252,17 +255,23 @@ Result<void> StreamLink::deliver_control(const DecodedFrame& frame) {
 void StreamLink::on_pong(std::uint64_t id) {
   if (unanswered_.empty() || id < unanswered_.front().id || id >= next_ping_)
     return;  // answered before, or never asked
-  answered_ = true;
+  // Those sent while it was starting say nothing of its answers.
+  if (!std::exchange(answered_, true)) counted_from_ = next_ping_;
   Instant sent = unanswered_.front().at;
   while (!unanswered_.empty() && unanswered_.front().id <= id) {
     sent = unanswered_.front().at;
     unanswered_.pop_front();
   }
-  if (callbacks_.on_pong) callbacks_.on_pong(*this, clock_.now() - sent);
+  const Duration taken = clock_.now() - sent;
+  if (id >= counted_from_) slowest_ = std::max(taken, slowest_ - Duration{slowest_.ns / 8});
+  if (callbacks_.on_pong) callbacks_.on_pong(*this, taken);
 }
 
 Duration StreamLink::patience() const {
-  const Duration deadline = answered_ ? options_.ping_deadline : options_.first_answer;
+  // What has lately been slow to answer, on a machine that has much else to do, may be so again: the silence that means an
+  // end follows what was seen (after Hayashibara et al., "The phi accrual failure detector", 2004).
+  const Duration seen = std::min(slowest_ * kTimesSlowest, options_.ping_deadline * kMostDeadlines);
+  const Duration deadline = answered_ ? std::max(options_.ping_deadline, seen) : options_.first_answer;
   return peer_.hello.role == LinkRole::client ? std::max(deadline, options_.of_clients) : deadline;
 }
 

@@ -95,7 +95,9 @@ class StreamLink final : public Link, public Stoppable {
   asio::steady_timer linger_timer_;
   std::deque<SentPing> unanswered_;
   std::uint64_t next_ping_ = 1;
-  bool answered_ = false;  // a ping, ever
+  bool answered_ = false;           // a ping, ever
+  std::uint64_t counted_from_ = 0;  // the first ping after that
+  Duration slowest_;                // answer of late: an eighth less with each later one
   Instant next_ping_at_;
   Instant timer_due_;
 };

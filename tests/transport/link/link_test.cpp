@@ -156,6 +156,42 @@ TEST(Link, a_stuck_owner_is_noticed_though_its_io_thread_lives) {
   service.stop();
 }
 
+// As on a machine that starves it.
+TEST(Link, who_was_slow_to_answer_of_late_may_be_silent_for_longer) {
+  auto [x, y] = unix_pair();
+  Inbox watcher, slow;
+  LinkService service{Logger()};
+  std::mutex mutex;
+  std::condition_variable asked;
+  std::optional<std::uint64_t> newest;
+  LinkCallbacks callbacks = slow.callbacks();
+  callbacks.on_ping = [&](Link&, std::uint64_t id) {
+    const std::scoped_lock lock(mutex);
+    newest = id;
+    asked.notify_all();
+  };
+  const auto a =
+      service.adopt_unix(std::move(x), {"slow", {}}, {milliseconds(20), milliseconds(100)}, watcher.callbacks());
+  const auto b = service.adopt_unix(std::move(y), {"watcher", {}}, calm(), callbacks);
+  ASSERT_TRUE(a.ok() && b.ok());
+  for (int answers = 0; answers < 4; ++answers) {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(asked.wait_for(lock, std::chrono::seconds(10), [&] { return newest.has_value(); }));
+    const std::uint64_t id = *std::exchange(newest, std::nullopt);
+    // Two more pings come meanwhile: this one has waited for 40 ms when it is answered.
+    asked.wait_for(lock, std::chrono::milliseconds(40), [] { return false; });
+    newest.reset();
+    lock.unlock();
+    (*b)->pong(id);
+  }
+  const std::string why = watcher.wait_down().message;
+  int silence_ms = 0;
+  ASSERT_EQ(std::sscanf(why.c_str(), "link to slow is down: no answer to pings for %d ms", &silence_ms), 1) << why;
+  EXPECT_GT(silence_ms, 150);
+  EXPECT_LE(silence_ms, 600);
+  service.stop();
+}
+
 // As a process does that loads its libraries on a busy machine.
 TEST(Link, who_has_yet_to_answer_for_the_first_time_may_take_longer_and_only_then) {
   for (const bool answers_once : {false, true}) {
