@@ -50,6 +50,12 @@ class Bits(ClusterTest):
         self.assertEqual(report["tokens"], 3 * 8 * 16)
 
 
+def minds_signals(pid):
+    """It has SIGINT in its own hands: blocked, to be read as an event."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16) >> (signal.SIGINT - 1) & 1
+
+
 class Ends(ClusterTest):
     def setUp(self):
         super().setUp()
@@ -67,6 +73,7 @@ class Ends(ClusterTest):
         random_moment = random.Random(20261129)
         for number in range(8):
             process = self.start_run("--nodes", 1 + number % 2, "--save", "model")
+            wait_for(lambda: minds_signals(process.pid), "the command has begun, its libraries are loaded")
             moment = time.monotonic() + random_moment.uniform(0.0, 2.5)
             wait_for(lambda: time.monotonic() >= moment, "the moment has come")
             since = time.monotonic()
