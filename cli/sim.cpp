@@ -103,6 +103,9 @@ int simulate(const SimOptions& o) {
       return fail(
           {ErrorAction::tell_user, "--swarm draws its clusters and faults from --seed; leave out the scenario"});
     }
+    if (!o.report.empty() || !o.html.empty() || !o.table.empty()) {
+      return fail({ErrorAction::tell_user, "--report, --html and --table are of a scenario; a swarm only prints"});
+    }
     return simulate_swarm(*o.swarm, o.seed.value_or(1));
   }
   if (o.scenario.empty()) {

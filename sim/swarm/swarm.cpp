@@ -15,9 +15,9 @@ namespace {
 
 // The reason without numbers and names, so that like ends are counted together.
 std::string kind_of_end(const std::string& why) {
-  for (const char* kind :
-       {"are lost", "no free slot", "not enough slots", "no slot to start one in", "did not end in time",
-        "no hello in time", "were replaced within", "generation changes without a step"}) {
+  if (why.find("are lost") != std::string::npos) return "every copy of some shards is lost";
+  for (const char* kind : {"no free slot", "not enough slots", "no slot to start one in", "did not end in time",
+                           "no hello in time", "were replaced within", "generation changes without a step"}) {
     if (why.find(kind) != std::string::npos) return kind;
   }
   return why;
