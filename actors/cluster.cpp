@@ -47,9 +47,18 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
     caf::anon_send(supervisor, LinkUp{std::move(link)});
     return callbacks_to(supervisor);
   };
-  KINTSUGI_TRY_ASSIGN(impl->address, impl->links->listen({options.address, options.port, std::move(options.identity),
-                                                          Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
-                                                          link_options(), on_link}));
+  // A process that has dialled may still be starting.
+  transport::LinkOptions pings = link_options();
+  pings.first_answer = kStartTime;
+  transport::ListenRequest request{.address = options.address,
+                                   .port = options.port,
+                                   .identity = std::move(options.identity),
+                                   .incarnation = Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
+                                   .options = pings,
+                                   .on_link = on_link};
+  // A node that is told the incarnation which gave it up begins anew: by one that was away itself, it must not be.
+  if (impl->stall_guard) request.before_welcome = [guard = &*impl->stall_guard] { guard->check(); };
+  KINTSUGI_TRY_ASSIGN(impl->address, impl->links->listen(std::move(request)));
   return std::unique_ptr<Cluster>(new Cluster(std::move(impl)));
 }
 

@@ -131,6 +131,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   bool is_client(const Link& link) const { return link.peer().hello.role == transport::LinkRole::client; }
 
   void on_frame(const LinkFrame& m) {
+    check_for_stall();
     if (!links_.contains(m.link.get())) return;  // its end overtook it
     const Result<void> read = guarded([&] {
       if (is_client(*m.link))
@@ -200,8 +201,12 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  void on_down(const LinkDown& m) {
+  void check_for_stall() {
     if (parts_.stall_guard != nullptr) parts_.stall_guard->check();
+  }
+
+  void on_down(const LinkDown& m) {
+    check_for_stall();
     if (links_.erase(m.link.get()) == 0) return;
     if (const std::optional<NodeId> node = node_links_.node_of(m.link)) {
       parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});

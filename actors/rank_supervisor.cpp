@@ -29,9 +29,6 @@ namespace {
 // Between the end of a link and the kill.
 constexpr Duration kLastWords = milliseconds(200);
 
-// What a rank process may take to load, open its devices and measure itself on a machine that has much else to do.
-constexpr Duration kStartTime = seconds(60);
-
 class RankSupervisor final : public caf::event_based_actor {
  public:
   RankSupervisor(caf::actor_config& config, NodeServices& services, RankStart start, caf::actor owner)

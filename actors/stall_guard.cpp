@@ -18,14 +18,18 @@ StallGuard::~StallGuard() {
 
 void StallGuard::check() {
   const Duration slept{clock_.now().ns - last_ns_.load()};
-  if (slept > limit_ && !told_.exchange(true)) on_stall_(slept);
+  if (slept <= limit_ && !stalled_.load()) return;
+  if (!stalled_.exchange(true)) on_stall_(slept);
+  static_cast<void>(Event().wait(kNoDeadline).ok());  // another thread ends the process; this one decides nothing
 }
 
 void StallGuard::watch() {
   while (!end_.is_done()) {
     static_cast<void>(end_.wait(clock_.now() + kTick).ok());
+    // Read first: what is slept through from here on shows at the next tick.
+    const Instant now = clock_.now();
     check();
-    last_ns_.store(clock_.now().ns);
+    last_ns_.store(now.ns);
   }
 }
 

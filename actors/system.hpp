@@ -41,6 +41,8 @@ transport::LinkCallbacks callbacks_to(caf::actor owner);
 
 // Interval and deadline of pings, shares of the detection budget of 2 s.
 transport::LinkOptions link_options();
+// What a process may take to load, open its devices and measure itself on a machine that has much else to do.
+constexpr Duration kStartTime = seconds(60);
 
 }  // namespace kintsugi::actors
 

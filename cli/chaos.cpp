@@ -103,11 +103,19 @@ class Chaos {
         const Deed deed = due_.extract(due_.begin()).mapped();
         KINTSUGI_TRY(carry_out(deed, now));
       }
-      if (!at_step_.empty() || due_.empty()) KINTSUGI_TRY(look(now));
+      KINTSUGI_TRY(look(now));
       if (over_) break;
       KINTSUGI_TRY(pause(clock.now() + kLook));
     }
     return {};
+  }
+
+  // Whatever the scenario has stopped goes on, however it ended.
+  void wake_all() {
+    for (const auto& [at, deed] : due_) {
+      if (!deed.wakes.empty()) static_cast<void>(report(deed.fault, at, "continue", deed.wakes).ok());
+    }
+    due_.clear();
   }
 
   nlohmann::ordered_json told() const {
@@ -159,28 +167,41 @@ class Chaos {
         KINTSUGI_TRY(report(fault, now, "drain", node));
         continue;
       }
-      const std::string target = fault.kind == FaultClass::process ? rank_on(nodes_[n]) : node;
-      KINTSUGI_TRY(report(fault, now, fault.hang ? "stop" : "kill", target));
-      if (fault.hang) due_.emplace(now + fault.out, Deed(fault, target));
+      const char* what = fault.hang ? "stop" : "kill";
+      const Result<std::string> target = fault.kind == FaultClass::process ? rank_on(nodes_[n]) : Result(node);
+      if (!target && target.error().action == ErrorAction::cancelled) return target.error();
+      if (!target) {
+        tell_of(fault, now, what, "", target.error());
+        continue;
+      }
+      KINTSUGI_TRY(report(fault, now, what, *target));
+      if (fault.hang) due_.emplace(now + fault.out, Deed(fault, *target));
     }
     return {};
   }
 
-  // One of the ranks there, drawn; empty: there is none.
-  std::string rank_on(std::uint32_t node) {
-    const Result<nlohmann::json> status = status_of(options_.state, logger_);
-    if (!status || (*status)["jobs"].empty()) return "";
+  // One of the ranks there, drawn.
+  Result<std::string> rank_on(std::uint32_t node) {
+    KINTSUGI_TRY_ASSIGN(const nlohmann::json status, status_of(options_.state, logger_));
+    const Error nobody{ErrorAction::refuse, fmt::format("no rank is on node {}", node)};
+    if (status["jobs"].empty()) return nobody;
     std::vector<std::uint32_t> ranks;
-    for (const auto& rank : (*status)["jobs"][0]["ranks"]) {
+    for (const auto& rank : status["jobs"][0]["ranks"]) {
       if (rank["node"] == node) ranks.push_back(rank["rank"].get<std::uint32_t>());
     }
-    return ranks.empty() ? "" : fmt::format("rank:{}", ranks[draws_.below(ranks.size())]);
+    if (ranks.empty()) return nobody;
+    return fmt::format("rank:{}", ranks[draws_.below(ranks.size())]);
   }
 
   Result<void> report(const sim::Fault& fault, double now, const std::string& what, const std::string& target) {
-    Result<void> struck = Error{ErrorAction::refuse, "no rank is there"};
-    if (!target.empty()) struck = what == "drain" ? drain(target) : strike(what, target, options_.state, logger_);
+    const Result<void> struck = what == "drain" ? drain(target) : strike(what, target, options_.state, logger_);
     if (!struck && struck.error().action == ErrorAction::cancelled) return struck;
+    tell_of(fault, now, what, target, struck);
+    return {};
+  }
+
+  void tell_of(const sim::Fault& fault, double now, const std::string& what, const std::string& target,
+               const Result<void>& struck) {
     const std::string& cause = timeline_.causes[fault.cause];
     if (struck) ++struck_;
     told_.push_back({{"seconds", now},
@@ -194,7 +215,6 @@ class Chaos {
                  struck ? "" : ": nothing struck: " + struck.error().message);
       std::fflush(stdout);
     }
-    return {};
   }
 
   Result<void> drain(const std::string& target) {
@@ -222,6 +242,7 @@ int chaos(const ChaosOptions& o) {
   Chaos chaos(o, *scenario);
   if (const Result<void> ready = chaos.prepare(); !ready) return fail(ready.error());
   const Result<void> done = chaos.run();
+  chaos.wake_all();
   if (o.json) fmt::print("{}\n", chaos.told().dump(2));
   return done ? kDone : fail(done.error());
 }
@@ -232,7 +253,7 @@ void add_chaos(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("chaos", "Play the faults of a scenario on a live cluster");
   auto o = std::make_shared<ChaosOptions>();
   command->add_option("SCENARIO", o->scenario, "as for `kintsugi sim`")->required()->type_name("SCENARIO.yaml");
-  command->add_option("--seed", o->seed, "instead of the scenario's");
+  command->add_option("--seed", o->seed, "instead of the scenario's")->check(whole_number());
   command->add_flag("--json", o->json, "print what was struck as JSON, at the end");
   add_state_option(*command, o->state);
   o->log.add_to(*command);

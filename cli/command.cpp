@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -68,6 +69,16 @@ void keep_own_arguments(char** arguments) {
 }
 char* const* own_arguments() {
   return kept_arguments;
+}
+
+CLI::Validator whole_number() {
+  return {[](const std::string& text) -> std::string {
+            std::uint64_t value = 0;
+            const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = failed == std::errc() && end == text.data() + text.size();
+            return whole ? "" : "'" + text + "' is no whole number from 0 to 2^64 - 1";
+          },
+          "NUMBER"};
 }
 
 unsigned usable_cores() {

@@ -59,6 +59,9 @@ void add_state_option(CLI::App& command, std::string& directory);
 
 std::string kintsugi_version();
 
+// For --seed and the like: digits only, and within 64 bits.
+CLI::Validator whole_number();
+
 // As main got them, for a process that starts again.
 char* const* own_arguments();
 void keep_own_arguments(char** arguments);

@@ -33,10 +33,18 @@ void print_json(const std::vector<IncidentTimeline>& incidents) {
 int explain(const ExplainOptions& o) {
   const Result<JournalContents> journal = read_journal(o.state);
   if (!journal) return fail(journal.error());
+  if (journal->dropped_bytes != 0) {
+    std::fprintf(stderr, "kintsugi: the last %zu bytes of the journal in %s are not whole and are left out\n",
+                 journal->dropped_bytes, o.state.c_str());
+  }
   std::vector<IncidentTimeline> incidents = incident_timelines(journal->entries);
   if (o.job != 0) std::erase_if(incidents, [&](const IncidentTimeline& i) { return i.job.value != o.job; });
   if (incidents.empty()) {
-    if (o.incident != 0) return fail({ErrorAction::tell_user, fmt::format("{} tells of no incident", o.state)});
+    if (o.incident != 0 || o.job != 0) {
+      return fail({ErrorAction::tell_user,
+                   fmt::format("{} tells of no incident{}: `kintsugi explain --list` shows those there are", o.state,
+                               o.job == 0 ? "" : fmt::format(" of job {}", o.job))});
+    }
     fmt::print("{}\n", o.json ? "[]" : "no incident");
     return kDone;
   }

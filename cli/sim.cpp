@@ -155,11 +155,14 @@ void add_sim(CLI::App& app, Action& action) {
       app.add_subcommand("sim", "A scenario of faults in virtual time, with the production control code");
   auto o = std::make_shared<SimOptions>();
   command->add_option("SCENARIO", o->scenario, "the scenario file")->type_name("FILE");
-  command->add_option("--seed", o->seed, "of all that is random; else the scenario's")->type_name("S");
+  command->add_option("--seed", o->seed, "of all that is random; else the scenario's")
+      ->type_name("S")
+      ->check(whole_number());
   command
       ->add_option("--swarm", o->swarm,
                    "run so many small clusters instead, every message an event; from --seed on (1)")
-      ->type_name("RUNS");
+      ->type_name("RUNS")
+      ->check(whole_number());
   command->add_option("--report", o->report, "write a JSON report here")->type_name("FILE");
   command->add_option("--html", o->html, "write a page with pictures here")->type_name("FILE");
   command

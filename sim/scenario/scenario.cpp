@@ -40,6 +40,9 @@ void check_whole(const Scenario& s, ConfigMap& map) {
   map.check(s.policy.replicas <= members, "policy", "replicas: more copies than there are groups of ranks; lower it");
 }
 
+// All are drawn before the run; a century of a large fleet has fewer.
+constexpr double kMostFaults = 1e7;
+
 Result<Scenario> read(const YamlNode& root, const std::string& source, const std::filesystem::path& folder) {
   ConfigErrors errors(source);
   ConfigMap map(
@@ -54,6 +57,13 @@ Result<Scenario> read(const YamlNode& root, const std::string& source, const std
   s.cluster = read_cluster(map.child("cluster"), errors);
   if (map.has("policy")) s.policy = read_policy(map.child("policy"), errors);
   if (map.has("faults")) s.faults = read_faults(map.child("faults"), s.cluster, errors);
+  double drawn = 0;
+  for (const FaultSource& f : s.faults) drawn += f.gap ? s.duration / f.gap->expected() * f.burst : 0;
+  map.check(
+      drawn <= kMostFaults, "faults",
+      fmt::format("some {:.0e} faults would be drawn, and {:.0e} are the most; let them come less often, or shorten "
+                  "the duration",
+                  drawn, kMostFaults));
   for (Distribution& repair : s.repair) repair = {Distribution::Kind::fixed, 86'400};
   if (map.has("repair")) read_repair(map.child("repair"), s.repair, errors);
   if (map.has("lemons")) s.lemons = read_lemons(map.child("lemons"), s.cluster, errors);

@@ -67,6 +67,9 @@ std::string bad_class(std::string_view name) {
 }  // namespace
 
 Result<std::vector<TraceEvent>> parse_trace_csv(const std::string& text, const std::string& source) {
+  if (text.empty()) {
+    return Error{ErrorAction::tell_user, fmt::format("{}:1: is empty; its first line is `{}`", source, kHeader)};
+  }
   TraceBuilder trace;
   int number = 0;
   for (std::size_t at = 0; at < text.size();) {

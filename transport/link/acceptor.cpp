@@ -135,7 +135,7 @@ void Acceptor::admit(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint
   const Place place = strangers_.insert(strangers_.end(), {from.address().to_string(), nullptr});
   counts_->present = strangers_.size();
   place->greeter = greet_dialer(io_->context, tls_.wrap(std::move(socket)), request_.identity.token,
-                                request_.incarnation, request_.greeting_deadline,
+                                request_.incarnation, request_.before_welcome, request_.greeting_deadline,
                                 [me = shared_from_this(), place, address = to_text(from)](Result<Proven> result) {
                                   me->on_greeted(place, address, std::move(result));
                                 });

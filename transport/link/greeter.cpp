@@ -95,8 +95,10 @@ class GreeterBase : public Greeter {
 class DialerGreeter final : public GreeterBase {
  public:
   DialerGreeter(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier, const JoinToken& token,
-                Incarnation incarnation, Done done)
-      : GreeterBase(context, std::move(carrier), token, std::move(done)), incarnation_(incarnation) {}
+                Incarnation incarnation, std::function<void()> before_welcome, Done done)
+      : GreeterBase(context, std::move(carrier), token, std::move(done)),
+        incarnation_(incarnation),
+        before_welcome_(std::move(before_welcome)) {}
 
  private:
   void after_handshake() override { read(); }
@@ -104,6 +106,7 @@ class DialerGreeter final : public GreeterBase {
   void on_frame(const DecodedFrame& frame) override {
     Result<Hello> hello = check_hello(frame, token_.secret, binding_);
     if (hello) {
+      if (before_welcome_) before_welcome_();
       return write(encode_welcome(incarnation_, token_.secret, binding_), [this, h = *hello] { succeed(h); });
     }
     if (hello.error().action != ErrorAction::refuse) return abort(hello.error());
@@ -116,6 +119,7 @@ class DialerGreeter final : public GreeterBase {
   }
 
   const Incarnation incarnation_;
+  const std::function<void()> before_welcome_;
 };
 
 class ListenerGreeter final : public GreeterBase {
@@ -151,9 +155,10 @@ class ListenerGreeter final : public GreeterBase {
 }  // namespace
 
 std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
-                                      const JoinToken& token, Incarnation incarnation, Duration deadline,
-                                      Greeter::Done done) {
-  auto greeter = std::make_shared<DialerGreeter>(context, std::move(carrier), token, incarnation, std::move(done));
+                                      const JoinToken& token, Incarnation incarnation,
+                                      std::function<void()> before_welcome, Duration deadline, Greeter::Done done) {
+  auto greeter = std::make_shared<DialerGreeter>(context, std::move(carrier), token, incarnation,
+                                                 std::move(before_welcome), std::move(done));
   greeter->start(deadline);
   return greeter;
 }

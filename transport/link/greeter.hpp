@@ -25,8 +25,8 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
 };
 
 std::shared_ptr<Greeter> greet_dialer(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
-                                      const JoinToken& token, Incarnation incarnation, Duration deadline,
-                                      Greeter::Done done);
+                                      const JoinToken& token, Incarnation incarnation,
+                                      std::function<void()> before_welcome, Duration deadline, Greeter::Done done);
 std::shared_ptr<Greeter> greet_listener(asio::io_context& context, std::unique_ptr<TlsCarrier> carrier,
                                         const JoinToken& token, const Hello& hello, const std::string& peer,
                                         Duration deadline, Greeter::Done done);

@@ -27,6 +27,8 @@ struct ListenRequest {
   std::function<LinkCallbacks(std::shared_ptr<Link>)> on_link;
   Duration greeting_deadline = seconds(2);
   std::size_t stranger_cap = 64;
+  // On the io thread, before a dialer that proved itself is told this incarnation. May end the process.
+  std::function<void()> before_welcome = {};
 };
 
 struct ListenAddress {
