@@ -49,7 +49,11 @@ class Sim(ClusterTest):
 
     def test_usage(self):
         self.expect(0, "sim", "--help", says=["Example", "kintsugi sim"])
-        self.expect(2, "sim", says=["--help"])
+        self.expect(2, "sim", says=["scenario", "--swarm"])
+        self.expect(2, "sim", "--swarm", 5, "--report", "r.json", says=["--report"])
+        self.expect(2, "sim", "--swarm", -1, says=["whole number"])
+        self.expect(2, "sim", self.write(), "--seed", "99999999999999999999", says=["whole number"])
+        self.expect(0, "sim", "--swarm", 5, "--seed", 1, says=["5 runs"])
         self.expect(2, "sim", "nowhere.yaml", says=["nowhere.yaml"])
         self.expect(2, "sim", self.write(), "--table", "long", says=["--table"])
         self.expect(2, "sim", self.write(), "--report", "nowhere/r.json", says=["nowhere"])
