@@ -26,7 +26,11 @@ std::string status_json(const Membership& members, const std::map<NodeId, std::s
   for (const JobView& j : jobs) {
     Json ranks = Json::array();
     for (const JobView::Rank& r : j.ranks) {
-      ranks.push_back({{"rank", r.rank.value}, {"node", r.node.value}, {"pid", r.pid}});
+      ranks.push_back({{"rank", r.rank.value},
+                       {"node", r.node.value},
+                       {"pid", r.pid},
+                       {"primaries", r.primaries},
+                       {"replicas", r.replicas}});
     }
     out["jobs"].push_back({{"job", j.job.value},
                            {"name", j.name},

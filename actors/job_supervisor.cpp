@@ -339,10 +339,16 @@ class JobSupervisor final : public caf::event_based_actor {
     if (const auto& plan = machine_.plan()) {
       v.reason = plan->reason;
       v.generation = plan->generation;
+      std::map<RankId, JobView::Rank> ranks;
       for (const PlanRank& r : plan->ranks) {
         const auto peer = peers_.find(r.rank);
-        v.ranks.push_back({r.rank, r.node, peer == peers_.end() ? 0 : peer->second.pid});
+        ranks[r.rank] = {r.rank, r.node, peer == peers_.end() ? 0 : peer->second.pid};
       }
+      for (const ShardHolders& shard : plan->shards) {
+        ++ranks.at(shard.primary).primaries;
+        for (const RankId replica : shard.replicas) ++ranks.at(replica).replicas;
+      }
+      for (const auto& [id, rank] : ranks) v.ranks.push_back(rank);
     }
     return v;
   }

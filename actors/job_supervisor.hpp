@@ -65,6 +65,7 @@ struct JobView {
     RankId rank;
     NodeId node;
     std::uint32_t pid = 0;
+    std::uint32_t primaries = 0, replicas = 0;  // shards of the plan
   };
   JobId job;
   std::string name, phase, reason;  // reason: of the plan

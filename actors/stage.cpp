@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/control/recovery_codec.hpp"
+#include "engine/pipeline/phase.hpp"
 #include "engine/plan/plan_codec.hpp"
 #include "engine/state/save.hpp"
 #include "transport/routed.hpp"
@@ -123,6 +124,7 @@ class StageActor final : public caf::event_based_actor {
     const Result<void> decoded = guarded([&] { outcome = work(); });
     if (!decoded) outcome = decoded;
     if (outcome || outcome.error().action == ErrorAction::cancelled) return;
+    show_phase(ChangePhase::suspect);
     send(parts_.rank,
          StageFailed{generation_, outcome.error(), trainer_ ? trainer_->lost_peers() : std::set<RankId>{}});
   }
@@ -136,6 +138,7 @@ class StageActor final : public caf::event_based_actor {
   // here, with the gradients it has.
   Result<void> fence(const FenceStage& wanted) {
     if (wanted.generation <= generation_) return {};
+    show_phase(ChangePhase::fence);
     generation_ = wanted.generation;
     fence_ = {parts_.identity.job, wanted.lineage, wanted.generation};
     preparation_.reset();
@@ -143,6 +146,7 @@ class StageActor final : public caf::event_based_actor {
     ring_fd_ = {};
     arena_fds_.clear();
     KINTSUGI_TRY_ASSIGN(ucx_, transport::ucx::UcxCarrier::open({parts_.identity.rank, fence_}, parts_.ucx));
+    show_phase(ChangePhase::report);
     RankReport report{
         parts_.identity.rank, {}, true, trainer_ ? trainer_->inventory() : held_.copies(), held_.record()};
     if (trainer_ || salvage_) report.sums = trainer_ ? trainer_->sums() : salvage_->report();
@@ -157,6 +161,7 @@ class StageActor final : public caf::event_based_actor {
       auto list = out.initRecords(static_cast<unsigned>(records.size()));
       for (unsigned i = 0; i < list.size(); ++i) write_record(records[i], list[i]);
     });
+    show_phase(ChangePhase::plan);
     return {};
   }
 
@@ -170,6 +175,7 @@ class StageActor final : public caf::event_based_actor {
                    fmt::format("rank {} was asked to prepare a plan of generation {}, but is fenced for {}", self.value,
                                to_string(plan.generation), to_string(generation_))};
     }
+    show_phase(ChangePhase::prepare);
     preparation_ = std::move(preparation);
     const std::optional<Transition>& transition = preparation_->transition;
     if (trainer_ && transition && transition->record) KINTSUGI_TRY(trainer_->complete(*transition->record));
@@ -249,6 +255,7 @@ class StageActor final : public caf::event_based_actor {
       write_digest(preparation_->plan.digest(), prepared.initPlanDigest());
       prepared.setStep(trainer_->step().value);
     });
+    show_phase(ChangePhase::switching);
     return {};
   }
 
@@ -307,6 +314,7 @@ class StageActor final : public caf::event_based_actor {
   Result<void> train(Generation generation) {
     if (generation != generation_) return {};  // overtaken by a fence
     KINTSUGI_ASSERT_MSG(trainer_ != nullptr, "told to train before it was prepared");
+    show_phase(ChangePhase::resume);
     const auto on_step = [&](const DecisionRecord& record, double seconds) {
       tell_node([&](schemas::Message::Builder m) {
         auto step = m.initStepDone();

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/assert.hpp"
+#include "base/thread_name.hpp"
 
 namespace kintsugi {
 
@@ -122,7 +123,10 @@ Prefetcher::Prefetcher(std::shared_ptr<const MicrobatchSource> source, std::vect
     state_->buffers[i].targets.resize(rows);
     state_->free.push_back(i);
   }
-  thread_ = std::thread([state = state_] { state->run(); });
+  thread_ = std::thread([state = state_] {
+    name_thread("feeder");
+    state->run();
+  });
 }
 
 Prefetcher::~Prefetcher() {

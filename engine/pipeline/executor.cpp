@@ -1,6 +1,9 @@
 #include "engine/pipeline/executor.hpp"
 
 #include <algorithm>
+#include <optional>
+
+#include "engine/pipeline/phase.hpp"
 
 namespace kintsugi {
 
@@ -33,7 +36,11 @@ void Executor::enqueue_step(Step step) {
   redoing_ = step_ == Step{};
   step_ = step;
   note([this, step] { progress_ = {step, {}, {}}; });
-  for (const Instruction& i : (redoing_ ? parts_.first : parts_.program).instructions) run(i);
+  std::optional<StepPhase> shown;
+  for (const Instruction& i : (redoing_ ? parts_.first : parts_.program).instructions) {
+    if (shown != phase_of(i.op)) enqueue_phase(parts_.stream, *(shown = phase_of(i.op)));
+    run(i);
+  }
 }
 
 void Executor::drain_step() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/model/initialise.hpp"
+#include "engine/pipeline/phase.hpp"
 #include "engine/pipeline/state_moves.hpp"
 
 namespace kintsugi {
@@ -142,12 +143,15 @@ Result<void> Trainer::run(Step last, const std::function<void(const DecisionReco
     decided_.reset();
     executor_->enqueue_step({state_.step.value + 1});
     shards_->enqueue_norms();
+    enqueue_phase(*stream_, StepPhase::vote);
     enqueue_vote();
     KINTSUGI_TRY(wait_for_stream());
+    show_phase(ChangePhase::train);
     KINTSUGI_ASSERT(decided_.has_value());
     state_ = advance(state_, *decided_);
     executor_->drain_step();
     shards_->enqueue_drain();
+    enqueue_phase(*stream_, StepPhase::apply);
     shards_->enqueue_apply(*decided_, shards_->primaries());
     if (state_.step < last && !decided_->next_generation) shards_->enqueue_publish(state_.step);
     shards_->enqueue_apply(*decided_, shards_->replicas());
@@ -260,6 +264,7 @@ void Trainer::enqueue_vote() {
     KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, vote(kStepPhase, contribution(), decide));
     KINTSUGI_TRY_ASSIGN(decided_, decode_record(bytes));
     parts_.state.hold(*decided_);
+    show_phase(StepPhase::record);
     return {};
   });
 }

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/thread_name.hpp"
+
 namespace kintsugi::kernels::cpu {
 
 namespace {
@@ -74,6 +76,7 @@ void CpuStream::execute(Slot& slot) {
 }
 
 void CpuStream::loop() {
+  name_thread("stream");
   prepare_compute_thread();
   t_running_stream = this;
   std::unique_lock lock(mutex_);

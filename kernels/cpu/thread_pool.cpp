@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/thread_name.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -30,7 +31,11 @@ void prepare_compute_thread() {
 ThreadPool::ThreadPool(int threads) {
   KINTSUGI_ASSERT(threads >= 1);
   helpers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
+  for (int i = 1; i < threads; ++i)
+    helpers_.emplace_back([this] {
+      name_thread("compute");
+      help();
+    });
 }
 
 ThreadPool::~ThreadPool() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/thread_name.hpp"
 #include "transport/describe.hpp"
 #include "transport/ucx/ucx_carrier_state.hpp"
 
@@ -138,7 +139,10 @@ Result<void> UcxCarrier::connect(const std::map<RankId, std::vector<std::byte>>&
   }
   last_round_ = clock_.now();
   // Not sooner: what peers sent already waits in the sockets until they are known here.
-  progress_ = std::thread([this] { run(); });
+  progress_ = std::thread([this] {
+    name_thread("ucx");
+    run();
+  });
   return {};
 }
 
