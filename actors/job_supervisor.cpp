@@ -273,7 +273,7 @@ class JobSupervisor final : public caf::event_based_actor {
     for (auto at = heard_.begin(); at != heard_.end() && at->first <= e.record.step; at = heard_.erase(at)) {
       if (at->first <= reported_) continue;
       seconds = at->second.seconds;
-      report_.step_final(at->second.record, seconds);
+      report_.step_final(at->second.record, seconds, parts_.clock->now());
     }
     reported_ = e.record.step;
     last_record_ = e.record;

@@ -117,14 +117,14 @@ void Report::planned(Plan plan, std::string kernel_variant) {
   kernel_variant_ = std::move(kernel_variant);
 }
 
-void Report::step_final(const DecisionRecord& record, double seconds) {
+void Report::step_final(const DecisionRecord& record, double seconds, Instant now) {
   // The vote of a step carries the digest of the state before it.
   if (!steps_.empty() && steps_.back().step.value + 1 == record.step.value) {
     steps_.back().digest = record.previous_digest;
   }
   steps_.push_back({record.step, record.loss, record.gradient_norm, record.learning_rate,
                     record.outcome == Outcome::commit, std::nullopt, record.generation, plan_ ? plan_->rank_count() : 0,
-                    seconds});
+                    record.failure_domains, seconds, now});
   ++count_;
   productive_seconds_ += seconds;
   if (steps_.size() > kReportedSteps) {
@@ -151,6 +151,8 @@ std::string Report::json(const std::string& version) const {
                      {"generation", to_string(s.generation)},
                      {"ranks", s.ranks},
                      {"seconds", s.seconds},
+                     {"final_s", (s.final_at - began_).seconds()},
+                     {"failure_domains", s.failure_domains},
                      {"learning_rate", s.learning_rate},
                      {"outcome", s.committed ? "commit" : "skip"}});
     seconds.push_back(s.seconds);
@@ -176,6 +178,8 @@ std::string Report::json(const std::string& version) const {
   Json out;
   out["job"] = job.name;
   out["job_identity"] = to_hex(job_identity(job));
+  // What detected_s, final_s and the like count from: the supervisor's CLOCK_MONOTONIC, seconds.
+  out["began_s"] = (began_ - Instant{}).seconds();
   out["steps"] = std::move(steps);
   if (left_out_ > 0) out["steps_left_out"] = left_out_;
   out["final_digest"] = final_digest ? Json(to_hex(*final_digest)) : Json(nullptr);

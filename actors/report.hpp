@@ -42,7 +42,8 @@ class Report {
   Report(AdmittedJob job, Instant began) : job_(std::move(job)), began_(began) {}
 
   void planned(Plan plan, std::string kernel_variant);
-  void step_final(const DecisionRecord& record, double seconds);
+  // `now`: when it became known here.
+  void step_final(const DecisionRecord& record, double seconds, Instant now);
   void rank_finished(RankAccount account) { accounts_[account.rank] = std::move(account); }
   void incident(const IncidentReport& incident) { incidents_.push_back(incident); }
   // Time that trained nothing, by cause ("startup", "save", "stop"), seconds; adds up.
@@ -59,7 +60,9 @@ class Report {
     std::optional<Digest> digest;  // known when the next step is final, or the run
     Generation generation;
     std::uint32_t ranks = 0;
+    std::uint32_t failure_domains = 1;
     double seconds = 0;
+    Instant final_at;
   };
 
   AdmittedJob job_;

@@ -48,7 +48,9 @@ Plan plan_of(std::uint32_t ranks) {
 nlohmann::json finished_report() {
   Report report(tiny_job(), Instant{});
   report.planned(plan_of(2), "cpu");
-  for (std::uint64_t step = 1; step <= 3; ++step) report.step_final(record(step), 0.5);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    report.step_final(record(step), 0.5, Instant{} + seconds(static_cast<std::int64_t>(step)));
+  }
   report.rank_finished(account(0));
   report.rank_finished(account(1));
   return nlohmann::json::parse(report.json("1.2.3"));
@@ -62,6 +64,17 @@ TEST(Report, a_step_bears_the_digest_of_the_state_after_it) {
   EXPECT_EQ(report["final_digest"], to_hex(Digest{0, 3}));
 }
 
+TEST(Report, a_step_bears_when_it_was_final_and_how_many_failure_domains_hold_it) {
+  Report report(tiny_job(), Instant{} + seconds(5));
+  DecisionRecord held = record(1);
+  held.failure_domains = 2;
+  report.step_final(held, 0.5, Instant{} + seconds(7));
+  const nlohmann::json json = nlohmann::json::parse(report.json("1.2.3"));
+  EXPECT_DOUBLE_EQ(json["began_s"], 5);
+  EXPECT_DOUBLE_EQ(json["steps"][0]["final_s"], 2);
+  EXPECT_EQ(json["steps"][0]["failure_domains"], 2);
+}
+
 TEST(Report, rates_are_over_the_time_spent_in_steps) {
   const nlohmann::json report = finished_report();
   EXPECT_EQ(report["tokens"], 3 * 8 * 16);
@@ -73,7 +86,7 @@ TEST(Report, what_was_not_measured_is_null_and_every_key_is_there) {
   Report report(tiny_job(), Instant{});
   DecisionRecord diverged = record(1);
   diverged.loss = std::numeric_limits<float>::quiet_NaN();
-  report.step_final(diverged, 0.5);
+  report.step_final(diverged, 0.5, Instant{});
   const nlohmann::json json = nlohmann::json::parse(report.json("1.2.3"));
   EXPECT_TRUE(json["steps"][0]["loss"].is_null());
   EXPECT_TRUE(json["steps"][0]["digest"].is_null());
@@ -85,7 +98,9 @@ TEST(Report, what_was_not_measured_is_null_and_every_key_is_there) {
 
 TEST(Report, a_long_run_keeps_the_newest_steps_and_says_how_many_are_left_out) {
   Report report(tiny_job(), Instant{});
-  for (std::uint64_t step = 1; step <= kReportedSteps + 2; ++step) report.step_final(record(step), 0.5);
+  for (std::uint64_t step = 1; step <= kReportedSteps + 2; ++step) {
+    report.step_final(record(step), 0.5, Instant{});
+  }
   const std::string text = report.json("1.2.3");
   EXPECT_LT(text.size(), 16'000'000U);  // a frame
   const nlohmann::json json = nlohmann::json::parse(text);
