@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster_tree.hpp"
 #include "actors/job_supervisor.hpp"
 #include "engine/control/membership.hpp"
 
@@ -12,6 +13,7 @@ namespace kintsugi::actors {
 
 // `addresses`: where each member's link comes from.
 std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
-                        const std::vector<JobView>& jobs, std::uint32_t epoch, const std::string& version);
+                        const std::vector<JobView>& jobs, const std::vector<ClusterTree::Row>& actors,
+                        std::uint32_t epoch, const std::string& version);
 
 }  // namespace kintsugi::actors

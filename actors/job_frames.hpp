@@ -30,6 +30,7 @@ class JobFrames {
   Fill resume(Generation generation) const;
   Fill save(std::string staging) const;
   Fill stop(std::string why) const;
+  Fill restate() const;
 
   // To the follower.
   Fill note(std::string text) const;

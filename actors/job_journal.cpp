@@ -33,7 +33,13 @@ void JobJournal::record(const DecisionRecord& record, bool last, Instant now) {
   write(journaled::RecordSeen{record.job, record.step, encode_record(record)});
 }
 
+void JobMemo::note(const decltype(JournalEntry::what)& what) {
+  if (const auto* made = std::get_if<journaled::GenerationMade>(&what)) generation = *made;
+  if (const auto* end = std::get_if<journaled::Ended>(&what)) ended = *end;
+}
+
 void JobJournal::write(decltype(JournalEntry::what) what) {
+  memo_.note(what);
   caf::anon_send(writer_, WriteDown{entry_now(std::move(what))});
 }
 

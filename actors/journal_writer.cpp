@@ -1,8 +1,8 @@
 #include "actors/journal_writer.hpp"
 
-#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
+#include <optional>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -12,55 +12,75 @@ namespace kintsugi::actors {
 
 namespace {
 
-class JournalWriter final : public caf::event_based_actor {
- public:
-  JournalWriter(caf::actor_config& config, std::shared_ptr<Journal> journal, caf::actor owner)
-      : caf::event_based_actor(config), journal_(std::move(journal)), owner_(std::move(owner)) {}
+struct HeldJournal {
+  std::shared_ptr<Journal> journal;
+  caf::actor owner;
+  bool failed = false;
+  std::optional<Promise> in_hand;  // to nobody: only to be written down
+};
 
-  const char* name() const override { return "journal writer"; }
+class JournalWriter final : public Body {
+ public:
+  JournalWriter(Life life, HeldJournal& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
+    carry_out();
     return {
-        [this](const WriteDown& m) { append(m.entry, Durability::buffered); },
-        [this](const Promise& m) {
-          if (append(m.entry, Durability::durable)) send(m.whom, PromiseKept{});
+        [this](const WriteDown& m) {
+          take({m.entry, nullptr, 0});
         },
+        [this](const Promise& m) { take(m); },
         [this](const JournalEnd&) { quit(); },
     };
   }
 
-  void on_exit() override { owner_ = nullptr; }
+  void on_end() override { held_.owner = nullptr; }
 
  private:
+  void take(Promise what) {
+    held_.in_hand = std::move(what);
+    carry_out();
+  }
+
+  void carry_out() {
+    if (!held_.in_hand) return;
+    const Promise& p = *held_.in_hand;
+    if (append(p.entry, p.whom ? Durability::durable : Durability::buffered) && p.whom) {
+      send(p.whom, PromiseKept{p.number});
+    }
+    held_.in_hand.reset();
+  }
+
   bool append(const JournalEntry& entry, Durability durability) {
-    if (failed_) return false;
-    if (!journal_) return true;
-    const Result<void> appended = journal_->append(entry, durability);
+    if (held_.failed) return false;
+    if (!held_.journal) return true;
+    const Result<void> appended = held_.journal->append(entry, durability);
     if (appended) return true;
-    failed_ = true;
-    send(owner_, JournalFailed{appended.error()});
+    held_.failed = true;
+    send(held_.owner, JournalFailed{appended.error()});
     return false;
   }
 
-  const std::shared_ptr<Journal> journal_;
-  caf::actor owner_;
-  bool failed_ = false;
+  HeldJournal& held_;
 };
 
 }  // namespace
 
-caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner) {
-  return system.spawn<JournalWriter, caf::detached>(std::move(journal), std::move(owner));
+caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal) {
+  auto held = std::make_shared<HeldJournal>(HeldJournal{std::move(journal), place.parent, false, std::nullopt});
+  return spawn_detached(std::move(place), bodies_of<JournalWriter>(std::move(held)));
 }
 
 void Promises::make(const caf::actor& writer, const caf::actor& self, decltype(JournalEntry::what) what,
                     std::function<void()> then) {
   waiting_.push_back(std::move(then));
-  caf::anon_send(writer, Promise{entry_now(std::move(what)), self});
+  caf::anon_send(writer, Promise{entry_now(std::move(what)), self, next_++});
 }
 
-void Promises::kept() {
-  KINTSUGI_ASSERT(!waiting_.empty());
+void Promises::kept(const PromiseKept& which) {
+  if (which.number < first_) return;  // made by an incarnation before, or told twice
+  KINTSUGI_ASSERT(which.number == first_ && !waiting_.empty());
+  ++first_;
   const std::function<void()> then = std::move(waiting_.front());
   waiting_.pop_front();
   then();

@@ -1,5 +1,6 @@
 // Writes the supervisor's journal (engine/telemetry/journal.hpp). A detached actor: it waits for the disk, and no mailbox
-// that answers pings may. Entries reach the file in the order in which they come here.
+// that answers pings may. Entries reach the file in the order in which they come here. The next incarnation begins with the
+// entry that the one before had in hand: twice in the file is as good as once, and no promise stays unanswered.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <memory>
 
+#include "actors/supervised.hpp"
 #include "engine/telemetry/journal.hpp"
 
 namespace kintsugi::actors {
@@ -21,34 +23,42 @@ struct WriteDown {  // in its time: it survives this process at once, the machin
 struct Promise {  // answered with PromiseKept once it is on the disk, in the order of the promises of one sender
   JournalEntry entry;
   caf::actor whom;
+  std::uint64_t number = 0;  // of whom makes it
 };
 
 struct JournalEnd {};  // after all that was sent before
 
 // --- from the writer ------------------------------------------------------------------------------------------------
-struct PromiseKept {};
+struct PromiseKept {
+  std::uint64_t number = 0;
+};
 struct JournalFailed {  // to its owner, once: nothing is written and no promise is answered from now on
   Error why;
 };
 
 // `journal` may be null: then nothing is kept, and every promise is answered (a cluster that ends with its process).
-caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner);
+caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal);
 
 // What happens now.
 JournalEntry entry_now(decltype(JournalEntry::what) what);
 
-// What waits for promises to be kept, in order. Owned by the actor that makes them.
+// What waits for promises to be kept, in order. Owned by the incarnation that makes them.
 class Promises {
  public:
-  // `then` runs once `what` is on the disk. `self`: who owns this and calls kept() for each PromiseKept.
+  // `incarnation`: of its owner. What an earlier one was promised is nothing to this one.
+  explicit Promises(std::uint32_t incarnation) : next_(std::uint64_t{incarnation} << 32), first_(next_) {}
+
+  // `then` runs once `what` is on the disk. `self`: whose shell gets PromiseKept, for which kept() is called.
   void make(const caf::actor& writer, const caf::actor& self, decltype(JournalEntry::what) what,
             std::function<void()> then);
-  void kept();
+  void kept(const PromiseKept& which);
   // `then` runs after what was promised so far; at once if all of it is kept.
   void in_turn(std::function<void()> then);
 
  private:
-  std::deque<std::function<void()>> waiting_;
+  std::uint64_t next_;                         // number
+  std::uint64_t first_;                        // that waits
+  std::deque<std::function<void()>> waiting_;  // numbers first_, first_ + 1, ...
 };
 
 }  // namespace kintsugi::actors

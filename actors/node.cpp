@@ -4,10 +4,8 @@
 #include <pthread.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -73,131 +71,156 @@ std::string host_name() {
   return name;
 }
 
-class NodeSupervisor final : public caf::event_based_actor {
- public:
-  NodeSupervisor(caf::actor_config& config, std::shared_ptr<NodeParts> parts)
-      : caf::event_based_actor(config), parts_(*parts) {}
+// Outlives an incarnation: a link that ended would be this node's loss, and its jobs' memory is theirs.
+struct HeldNode {
+  const NodeParts parts;
+  bool dialed = false;
+  std::shared_ptr<transport::Link> link = nullptr;
+  Allegiance allegiance = {};
+  std::string refused = {};  // the last supervisor that was, in words
+  std::map<JobId, caf::actor> jobs = {};
+  bool afresh = false;  // a hello waits for the end of jobs
+  std::optional<NodeExit> ending = std::nullopt;
+};
 
-  const char* name() const override { return "node_supervisor"; }
+class NodeSupervisor final : public Body {
+ public:
+  NodeSupervisor(Life life, HeldNode& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
-    dial(parts_.options.join_deadline);
+    if (!std::exchange(held_.dialed, true)) dial(held_.parts.options.join_deadline);
     return {
         [this](const LinkUp& m) { on_link(m.link); },
         [this](const DialFailed& m) { on_dial_failed(m.why); },
         [this](const NodeRedial&) { dial_again(); },
         [this](const LinkFrame& m) {
-          if (m.link == link_) on_frame(m.message);
+          if (m.link == held_.link) on_frame(m.message);
         },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) {
-          if (m.link == link_) on_link_lost(m.why.message);
+          if (m.link == held_.link) on_link_lost(m.why.message);
         },
         // Without a supervisor nobody is told: what still matters is restated to the next one.
         [this](const UpFrame& m) {
-          if (allegiance_.is_welcome()) to_supervisor(std::move(*m.frame));
+          if (held_.allegiance.is_welcome()) to_supervisor(std::move(*m.frame));
         },
-        [this](const OrphanLimit& m) { allegiance_.set_limit(m.job, m.limit); },
+        [this](const OrphanLimit& m) { held_.allegiance.set_limit(m.job, m.limit); },
         [this](const NodeJobEnded& m) { on_job_ended(m.job); },
         [this](const NodeEnd& m) { end(m.exit); },
         [this](const NodeGiveUp&) { leave(); },
+        [this](const ActorsChanged&) { tell_actors(); },
     };
   }
 
-  void on_exit() override {
-    jobs_.clear();
-    link_ = nullptr;
+  void on_end() override {
+    held_.jobs.clear();
+    held_.link = nullptr;
   }
 
  private:
   // --- the supervisor -----------------------------------------------------------------------------------------------
   void dial(Duration deadline) {
-    const NodeProcessOptions& o = parts_.options;
-    const caf::actor self = this;
+    const NodeProcessOptions& o = held_.parts.options;
+    const caf::actor shell = self();
     transport::LinkOptions pings = link_options();
     // Its parent's end is this process's. A parent that was stopped, by a shell's job control perhaps, goes on later.
     if (o.embedded) pings.ping_deadline = pings.first_answer = kStoppedParent;
-    parts_.services.links.dial({o.addresses,
-                                o.token,
-                                {transport::LinkRole::node, parts_.incarnation, host_name()},
-                                deadline,
-                                pings,
-                                callbacks_to(self)},
-                               [self](const Result<std::shared_ptr<transport::Link>>& link) {
-                                 if (link)
-                                   caf::anon_send(self, LinkUp{*link});
-                                 else
-                                   caf::anon_send(self, DialFailed{link.error()});
-                               });
+    held_.parts.services.links.dial({o.addresses,
+                                     o.token,
+                                     {transport::LinkRole::node, held_.parts.incarnation, host_name()},
+                                     deadline,
+                                     pings,
+                                     callbacks_to(shell)},
+                                    [shell](const Result<std::shared_ptr<transport::Link>>& link) {
+                                      if (link)
+                                        caf::anon_send(shell, LinkUp{*link});
+                                      else
+                                        caf::anon_send(shell, DialFailed{link.error()});
+                                    });
   }
 
   void on_link(const std::shared_ptr<transport::Link>& link) {
-    link_ = link;
-    if (ending_) return link->close(ending_->why);
-    if (allegiance_.was_given_up_by(link->peer().hello.incarnation)) start_afresh();
-    if (!afresh_) say_hello();
+    held_.link = link;
+    if (held_.ending) return link->close(held_.ending->why);
+    if (held_.allegiance.was_given_up_by(link->peer().hello.incarnation)) start_afresh();
+    if (!held_.afresh) say_hello();
   }
 
   void on_dial_failed(const Error& why) {
-    if (ending_) return;
-    if (!allegiance_.has_served()) return end({3, why.message});
-    delayed_send(this, std::chrono::nanoseconds(kRedialPause.ns), NodeRedial{});
+    if (held_.ending) return;
+    if (!held_.allegiance.has_served()) return end({3, why.message});
+    send_self(kRedialPause, NodeRedial{});
   }
 
   void dial_again() {
-    if (ending_) return;
-    const Duration left = allegiance_.time_left(clock_.now());
-    if (left <= Duration{}) return end({1, allegiance_.last_words()});
+    if (held_.ending) return;
+    const Duration left = held_.allegiance.time_left(clock_.now());
+    if (left <= Duration{}) return end({1, held_.allegiance.last_words()});
     dial(std::min(left, kRedialDeadline));
   }
 
   void on_link_lost(const std::string& why) {
-    link_ = nullptr;
-    if (ending_) return;
-    if (parts_.options.embedded || !allegiance_.has_served()) return end({1, "the supervisor is lost: " + why});
-    if (allegiance_.lose(why, clock_.now())) {
+    held_.link = nullptr;
+    if (held_.ending) return;
+    if (held_.parts.options.embedded || !held_.allegiance.has_served())
+      return end({1, "the supervisor is lost: " + why});
+    if (held_.allegiance.lose(why, clock_.now())) {
       tell("kintsugi join: the supervisor is lost: {}; {}it is dialed again for {} s\n", why,
-           jobs_.empty() ? "" : "training goes on, and ", allegiance_.limit().ns / seconds(1).ns);
+           held_.jobs.empty() ? "" : "training goes on, and ", held_.allegiance.limit().ns / seconds(1).ns);
     }
-    delayed_send(this, std::chrono::nanoseconds(kRedialPause.ns), NodeRedial{});
+    send_self(kRedialPause, NodeRedial{});
   }
 
   void on_welcome(schemas::Welcome::Reader in) {
-    const Supervisor who{in.getClusterId(), in.getEpoch(), link_->peer().hello.incarnation};
-    const bool again = allegiance_.has_served();
-    const Result<void> served = allegiance_.serve(who, {in.getNode()});
+    const Supervisor who{in.getClusterId(), in.getEpoch(), held_.link->peer().hello.incarnation};
+    const bool again = held_.allegiance.has_served();
+    const Result<void> served = held_.allegiance.serve(who, {in.getNode()});
     if (!served) {
       if (served.error().action == ErrorAction::retry) start_afresh();  // under another number
-      if (served.error().message != refused_) tell("kintsugi join: {}\n", served.error().message);
-      refused_ = served.error().message;
-      return link_->close(served.error().message);
+      if (served.error().message != held_.refused) tell("kintsugi join: {}\n", served.error().message);
+      held_.refused = served.error().message;
+      return held_.link->close(served.error().message);
     }
-    refused_.clear();
-    if (!parts_.options.embedded && again) {
+    held_.refused.clear();
+    if (!held_.parts.options.embedded && again) {
       tell("the supervisor is back (epoch {}); this is node {}\n", in.getEpoch(), in.getNode());
-    } else if (!parts_.options.embedded) {
-      tell("joined as node {} with {} slots\n", in.getNode(), parts_.options.slots);
+    } else if (!held_.parts.options.embedded) {
+      tell("joined as node {} with {} slots\n", in.getNode(), held_.parts.options.slots);
     }
-    for (const auto& [job, actor] : jobs_) send(actor, Restate{});
+    tell_actors();
+    for (const auto& [job, actor] : held_.jobs) send(actor, Restate{});
+  }
+
+  void tell_actors() {
+    if (!held_.allegiance.is_welcome()) return;
+    to_supervisor(make_frame([&](schemas::Message::Builder m) {
+      write_actors(held_.parts.services.tree, std::nullopt, m.initProcessActors());
+    }));
+  }
+
+  // The job has a supervisor that knows of nothing. Where nothing of the job is, this is all there is to say.
+  void restate(JobId job) {
+    if (const auto at = held_.jobs.find(job); at != held_.jobs.end()) return send(at->second, Restate{});
+    to_supervisor(make_frame([&](schemas::Message::Builder m) { m.initJobState().setJob(job.value); }));
   }
 
   // A supervisor that took this node for lost has replaced its ranks: it comes back empty, as a new member.
   void start_afresh() {
-    allegiance_.forget_number();
-    afresh_ = !jobs_.empty();
+    held_.allegiance.forget_number();
+    held_.afresh = !held_.jobs.empty();
     stop_jobs("its node was taken for lost");
   }
 
   void on_job_ended(JobId job) {
-    jobs_.erase(job);
-    allegiance_.forget_limit(job);
-    if (!jobs_.empty()) return;
-    if (ending_) return leave();
-    if (std::exchange(afresh_, false) && link_) say_hello();
+    held_.jobs.erase(job);
+    held_.allegiance.forget_limit(job);
+    if (!held_.jobs.empty()) return;
+    if (held_.ending) return leave();
+    if (std::exchange(held_.afresh, false) && held_.link) say_hello();
   }
 
   void say_hello() {
-    const NodeProcessOptions& o = parts_.options;
+    const NodeProcessOptions& o = held_.parts.options;
     to_supervisor(make_frame([&](schemas::Message::Builder m) {
       auto hello = m.initNodeHello();
       hello.setHostname(host_name());
@@ -206,21 +229,21 @@ class NodeSupervisor final : public caf::event_based_actor {
       hello.setMemoryBytes(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                            static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
       hello.setPid(static_cast<std::uint32_t>(::getpid()));
-      hello.setIncarnation(parts_.incarnation.value);
+      hello.setIncarnation(held_.parts.incarnation.value);
       hello.setKernelVariant(kernels::cpu::cpu_kernel_variant());
       hello.setVersion(o.version);
-      hello.setFormerNode(allegiance_.number().value);
-      auto jobs = hello.initJobs(static_cast<unsigned>(jobs_.size()));
+      hello.setFormerNode(held_.allegiance.number().value);
+      auto jobs = hello.initJobs(static_cast<unsigned>(held_.jobs.size()));
       unsigned j = 0;
-      for (const auto& [job, actor] : jobs_) jobs.set(j++, job.value);
+      for (const auto& [job, actor] : held_.jobs) jobs.set(j++, job.value);
       auto labels = hello.initLabels(static_cast<unsigned>(o.labels.size()));
       for (unsigned i = 0; i < labels.size(); ++i) labels.set(i, o.labels[i]);
     }));
   }
 
   void to_supervisor(transport::Frame frame) {
-    if (!link_) return;
-    if (const Result<void> sent = link_->send(std::move(frame)); !sent) link_->close(sent.error().message);
+    if (!held_.link) return;
+    if (const Result<void> sent = held_.link->send(std::move(frame)); !sent) held_.link->close(sent.error().message);
   }
 
   void on_frame(const ControlMessage& message) {
@@ -230,8 +253,8 @@ class NodeSupervisor final : public caf::event_based_actor {
         case schemas::Message::WELCOME: on_welcome(in.getWelcome()); break;
         case schemas::Message::START_RANKS: {
           const JobId job{in.getStartRanks().getJob()};
-          if (ending_) break;
-          if (!jobs_.contains(job)) jobs_[job] = spawn_node_job(system(), parts_.services, job, this);
+          if (held_.ending) break;
+          if (!held_.jobs.contains(job)) held_.jobs[job] = spawn_node_job(place("node_job"), held_.parts.services, job);
           to_job(job, message);
           break;
         }
@@ -243,54 +266,55 @@ class NodeSupervisor final : public caf::event_based_actor {
         case schemas::Message::RESUME: to_job({in.getResume().getJob()}, message); break;
         case schemas::Message::SAVE: to_job({in.getSave().getJob()}, message); break;
         case schemas::Message::STOP: to_job({in.getStop().getJob()}, message); break;
+        case schemas::Message::RESTATE: restate({in.getRestate().getJob()}); break;
         case schemas::Message::LEAVE: end({0, in.getLeave().cStr()}); break;
-        default: parts_.services.logger.warning("a message that no node understands"); break;
+        default: held_.parts.services.logger.warning("a message that no node understands"); break;
       }
     });
-    if (!read && link_) link_->close(read.error().message);
+    if (!read && held_.link) held_.link->close(read.error().message);
   }
 
   void to_job(JobId job, const ControlMessage& message) {
-    const auto at = jobs_.find(job);
-    if (at != jobs_.end()) send(at->second, JobFrame{message});
+    const auto at = held_.jobs.find(job);
+    if (at != held_.jobs.end()) send(at->second, JobFrame{message});
   }
 
-  // On this process, or on a rank of whichever job runs here.
+  // On this process, an actor of it, or on a rank of whichever job runs here.
   void inject(schemas::Inject::Reader in, const ControlMessage& message) {
+    if (in.getTarget().isActor()) {
+      const std::string text = in.getTarget().getActor().cStr();
+      const ActorName name = parse_actor(text);
+      const ActorTree& tree = held_.parts.services.tree;
+      if (!is_in_rank_process(name) && (tree.crash(name.kind) || tree.crash(text))) return;
+    }
     if (in.getTarget().isNode()) {
       ::raise(signal_of(in.getFault()));
       return;
     }
-    for (const auto& [job, actor] : jobs_) send(actor, JobFrame{message});
+    for (const auto& [job, actor] : held_.jobs) send(actor, JobFrame{message});
   }
 
   void end(const NodeExit& exit) {
-    if (ending_) return;
-    ending_ = exit;
-    if (jobs_.empty()) return leave();
+    if (held_.ending) return;
+    held_.ending = exit;
+    if (held_.jobs.empty()) return leave();
     stop_jobs(exit.why);
-    delayed_send(this, std::chrono::nanoseconds(kLeaveGrace.ns), NodeGiveUp{});
+    send_self(kLeaveGrace, NodeGiveUp{});
   }
 
   void stop_jobs(const std::string& why) {
-    for (const auto& [job, actor] : jobs_) {
+    for (const auto& [job, actor] : held_.jobs) {
       send(actor, JobFrame{*ControlMessage::parse(stop_frame(job, why))});
     }
   }
 
   void leave() {
-    if (link_) link_->close(ending_->why);
-    parts_.on_exit(*ending_);
+    if (held_.link) held_.link->close(held_.ending->why);
+    held_.parts.on_exit(*held_.ending);
   }
 
-  const NodeParts parts_;
-  std::shared_ptr<transport::Link> link_;
-  Allegiance allegiance_;
+  HeldNode& held_;
   const BootClock clock_;
-  std::string refused_;  // the last supervisor that was, in words
-  std::map<JobId, caf::actor> jobs_;
-  bool afresh_ = false;  // a hello waits for the end of jobs
-  std::optional<NodeExit> ending_;
 };
 
 }  // namespace
@@ -307,7 +331,8 @@ int run_node_process(const NodeProcessOptions& options) {
   const SteadyClock clock;
   ProcessWatcher processes;
   transport::LinkService links(options.logger);
-  NodeServices services{processes, links, options.logger, options.interface};
+  ActorTree tree(options.logger);
+  NodeServices services{processes, links, options.logger, options.interface, tree};
   caf::actor_system_config config = make_system_config();
   caf::actor_system system(config);
 
@@ -319,7 +344,12 @@ int run_node_process(const NodeProcessOptions& options) {
                                                      }});
   parts->incarnation = {static_cast<std::uint64_t>(wall_clock_ns()) ^ static_cast<std::uint64_t>(::getpid()) << 32};
   if (!options.embedded) tell("joining {}\n", fmt::join(options.addresses, ", "));
-  const caf::actor node = system.spawn<NodeSupervisor>(parts);
+  const auto held = std::shared_ptr<HeldNode>(new HeldNode{*parts});
+  // Other nodes hold what this one does.
+  const auto on_spent = [exit = parts->on_exit](const std::string& why) { exit({1, why}); };
+  const caf::actor node =
+      spawn_supervised({&system, &tree, "node_supervisor", nullptr, 0, on_spent}, bodies_of<NodeSupervisor>(held));
+  tree.watch(node);
   const FileDescriptor interrupts(::signalfd(-1, &signals, SFD_CLOEXEC));
   std::thread([fd = interrupts.get(), node] {
     signalfd_siginfo info{};

@@ -11,6 +11,7 @@ constexpr std::size_t kStepsAFrame = 2'000;  // some 400 KiB
 void Spoken::keep(RankId rank, const ControlMessage& message) {
   switch (message.which()) {
     case schemas::Message::RANK_UP: hellos_.insert_or_assign(rank, message); break;
+    case schemas::Message::PROCESS_ACTORS: actors_.insert_or_assign(rank, message); break;
     case schemas::Message::FINISHED:
     case schemas::Message::FAILED: ends_.insert_or_assign(rank, message); break;
     case schemas::Message::STEP_DONE:
@@ -24,6 +25,7 @@ void Spoken::keep(RankId rank, const ControlMessage& message) {
 
 void Spoken::forget(RankId rank) {
   hellos_.erase(rank);
+  actors_.erase(rank);
   ends_.erase(rank);
 }
 
@@ -52,6 +54,10 @@ void Spoken::send_steps(JobId job, const Send& send) const {
       }
     }));
   }
+}
+
+void Spoken::send_actors(const Send& send) const {
+  for (const auto& [rank, message] : actors_) send(message.copy_frame());
 }
 
 void Spoken::send_ends(const Send& send) const {

@@ -30,6 +30,8 @@ class Spoken {
   void send_steps(JobId job, const Send& send) const;
   // finished and failed, as they were.
   void send_ends(const Send& send) const;
+  // The newest processActors of each.
+  void send_actors(const Send& send) const;
 
  private:
   struct Step {
@@ -38,6 +40,7 @@ class Spoken {
   };
 
   std::map<RankId, ControlMessage> hellos_;
+  std::map<RankId, ControlMessage> actors_;
   std::map<RankId, ControlMessage> ends_;  // of the generation in force: the last of finished or failed
   std::deque<Step> steps_;                 // that became final while a rank here was the root
 };
