@@ -5,8 +5,6 @@ import unittest
 
 from cluster import ClusterTest, wait_for
 
-STEPS = 400
-
 
 def flat(actors):
     """{name: actor} of the tree that `status --json` shows."""
@@ -46,43 +44,58 @@ class ActorCrash(ClusterTest):
         self.wait_for_step(self.submitted)
         wait_for(lambda: len([n for n in self.actors() if n.startswith("stage@")]) == 4, "every rank has told its actors")
 
-    def expect_the_bits_of_a_quiet_run(self):
-        self.assertEqual(self.submitted.wait(), 0, self.submitted.stderr)
+    def crash_and_expect_it_back(self, name):
+        before = self.actors()
+        step = self.status()["jobs"][0]["step"]
+        self.crash(name)
+        wait_for(lambda: self.actors()[name]["incarnation"] == before[name]["incarnation"] + 1, f"{name} is back")
+        after = self.actors()
+        self.assertIn("injected", after[name]["last_crash"])
+        untouched = {n: a["incarnation"] for n, a in before.items() if n != name}
+        self.assertEqual({n: a["incarnation"] for n, a in after.items() if n != name}, untouched)
+        wait_for(lambda: self.goes_on_after(step), f"training goes on after the crash of {name}")
+
+    def expect_the_bits_of_a_quiet_run(self, steps):
         report = json.loads(self.report.read_text())
-        quiet = self.train("--ranks", 1, "--threads", 2)
-        self.assertEqual([s["step"] for s in report["steps"]], list(range(1, len(quiet["steps"]) + 1)))
-        self.assertEqual([s["digest"] for s in report["steps"]], [s["digest"] for s in quiet["steps"]])
-        self.assertEqual(report["final_digest"], quiet["final_digest"])
-        return report
+        self.assertEqual([s["step"] for s in report["steps"]], list(range(1, steps + 1)))
+        quiet = self.train("--ranks", 1, "--threads", 2, "--steps", steps)
+        self.assertEqual(quiet["steps"][-1]["step"], steps)
+        known = [s for s in report["steps"] if s["digest"]]  # of the last step before a cancel nobody has told
+        self.assertGreaterEqual(len(known), steps - 1)
+        self.assertEqual([s["digest"] for s in known], [s["digest"] for s in quiet["steps"]][:len(known)])
+        self.assertEqual(sum(i["steps_lost"] for i in report["incidents"]), 0)
+        return report, quiet
 
     def test_every_kind_of_actor_is_restarted_in_its_process_and_the_bits_stay(self):
-        self.begin(8_000, "--save", self.folder / "model")
+        self.begin(30_000, "--save", self.folder / "model")  # more than there is time for: it is cancelled
         processes = self.processes()
         kinds = ["journal_writer", "checkpoint_coordinator", "job_supervisor", "node_supervisor@1", "node_job@2",
                  "rank_supervisor@1", "rank@2", "stage@3", "cluster_supervisor"]
         self.assertEqual({name.split("@")[0] for name in self.actors()}, {name.split("@")[0] for name in kinds})
         for kind in kinds:
-            print(kind, self.status()["jobs"][0]["step"], flush=True)
-            before = self.actors()
-            step = self.status()["jobs"][0]["step"]
-            self.crash(kind)
-            wait_for(lambda: self.actors()[kind]["incarnation"] == before[kind]["incarnation"] + 1, f"{kind} is back")
-            after = self.actors()
-            self.assertIn("injected", after[kind]["last_crash"])
-            untouched = {name: a["incarnation"] for name, a in before.items() if name != kind}
-            self.assertEqual({name: a["incarnation"] for name, a in after.items() if name != kind}, untouched)
-            wait_for(lambda: self.goes_on_after(step), f"training goes on after the crash of {kind}")
+            self.crash_and_expect_it_back(kind)
         self.assertEqual(self.processes(), processes)
-        report = self.expect_the_bits_of_a_quiet_run()
-        self.assertEqual(sum(i["steps_lost"] for i in report["incidents"]), 0)
+        self.run_command("cancel", "--state", self.folder / "state")
+        self.assertEqual(self.submitted.wait(), 130, self.submitted.stderr)
+        self.expect_the_bits_of_a_quiet_run(len(json.loads(self.report.read_text())["steps"]))
+
+    def test_a_job_whose_supervisor_and_coordinator_crashed_is_saved_and_ends(self):
+        self.begin(2500, "--save", self.folder / "model")
+        for name in ("job_supervisor", "checkpoint_coordinator", "job_supervisor"):
+            self.crash_and_expect_it_back(name)
+        self.assertEqual(self.submitted.wait(), 0, self.submitted.stderr)
+        report, quiet = self.expect_the_bits_of_a_quiet_run(2500)
+        self.assertEqual(report["final_digest"], quiet["final_digest"])
+        self.assertTrue((self.folder / "model" / "model.safetensors").exists())
 
     def test_a_wrong_name_is_refused_with_the_right_ones(self):
-        self.begin(400)
+        self.begin(30_000)
         wrong = self.run_command("inject", "crash", "--on", "actor:planner", "--state", self.folder / "state")
         self.assertEqual(wrong.popen.returncode, 3)
         for words in ("no actor 'planner'", "job_supervisor", "node_job@1", "stage@3"):
             self.assertIn(words, wrong.stderr)
-        self.expect_the_bits_of_a_quiet_run()
+        self.run_command("cancel", "--state", self.folder / "state")
+        self.assertEqual(self.submitted.wait(), 130)
 
 
 if __name__ == "__main__":
