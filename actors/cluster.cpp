@@ -51,8 +51,8 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   transport::LinkOptions pings = link_options();
   pings.first_answer = kStartTime;
   // By which nodes tell one life of a supervisor from the next, and what its journal calls this one.
-  const Incarnation incarnation = options.journal ? options.journal->incarnation()
-                                                  : Incarnation{static_cast<std::uint64_t>(wall_clock_ns())};
+  const Incarnation incarnation =
+      options.journal ? options.journal->incarnation() : Incarnation{static_cast<std::uint64_t>(wall_clock_ns())};
   transport::ListenRequest request{.address = options.address,
                                    .port = options.port,
                                    .identity = std::move(options.identity),

@@ -48,7 +48,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
         absent_(found->state.nodes),
         next_job_(found->state.next_job.value),
         found_(std::move(found)),
-        mirrors_(cluster_id(), epoch(), [this](NodeId node, transport::Frame frame) { to_node(node, std::move(frame)); }) {}
+        mirrors_(cluster_id(), epoch(),
+                 [this](NodeId node, transport::Frame frame) { to_node(node, std::move(frame)); }) {}
 
   const char* name() const override { return "cluster supervisor"; }
 
@@ -194,9 +195,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
                                                        served, epoch())});
         return false;
       case Claim::newer:
-        refuse(link, {ErrorAction::refuse, fmt::format("this supervisor (epoch {}) has been succeeded by the one of epoch "
-                                                       "{}: its state directory is an older copy",
-                                                       epoch(), served)});
+        refuse(link,
+               {ErrorAction::refuse, fmt::format("this supervisor (epoch {}) has been succeeded by the one of epoch "
+                                                 "{}: its state directory is an older copy",
+                                                 epoch(), served)});
         fail({ErrorAction::refuse,
               fmt::format("this supervisor (epoch {}) has been succeeded: node process {} on {} has served the one of "
                           "epoch {}, of which the journal here knows nothing; this one ends. If that one is lost as "

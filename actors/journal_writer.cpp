@@ -62,10 +62,10 @@ class JournalWriter final : public caf::event_based_actor {
     if (failed_ || !mirrored_) return;
     const Result<JournalContents> contents = read_journal(journal_->directory());
     if (!contents) return fail(contents.error());
-    send(owner_, JournalCopied{node, number_,
-                               std::make_shared<const std::vector<JournalPiece>>(
-                                   journal_pieces(journal_->cluster_id(), {journal_->epoch(), number_},
-                                                  compacted(contents->entries)))});
+    send(owner_,
+         JournalCopied{node, number_,
+                       std::make_shared<const std::vector<JournalPiece>>(journal_pieces(
+                           journal_->cluster_id(), {journal_->epoch(), number_}, compacted(contents->entries)))});
   }
 
   const std::shared_ptr<Journal> journal_;

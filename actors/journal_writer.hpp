@@ -37,7 +37,8 @@ struct JournalFailed {  // to its owner, once: nothing is written and no promise
   Error why;
 };
 
-struct Journaled {  // to its owner: on the disk if it was promised; numbered from 1, which is the supervisor's own start
+struct
+    Journaled {  // to its owner: on the disk if it was promised; numbered from 1, which is the supervisor's own start
   std::uint64_t number = 0;
   std::shared_ptr<const std::vector<std::byte>> entry;  // encode_entry
   caf::actor whom;                                      // owed a PromiseKept; may be none

@@ -286,8 +286,8 @@ class NodeSupervisor final : public caf::event_based_actor {
 
   // It has proved that it holds the supervisor's key.
   void hand_journal_over() {
-    const std::vector<JournalPiece> pieces = journal_pieces(journal_copy_.cluster_id(), journal_copy_.stamp(),
-                                                            compacted(journal_copy_.entries()));
+    const std::vector<JournalPiece> pieces =
+        journal_pieces(journal_copy_.cluster_id(), journal_copy_.stamp(), compacted(journal_copy_.entries()));
     for (const JournalPiece& piece : pieces) to_supervisor(journal_piece_frame(piece));
   }
 

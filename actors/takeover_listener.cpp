@@ -44,7 +44,9 @@ class TakeoverActor final : public caf::event_based_actor {
   caf::behavior make_behavior() override {
     carry_out(machine_.start(clock_.now()));
     return {
-        [this](const LinkUp& m) { links_[m.link.get()] = {++dialers_, m.link, {}}; },
+        [this](const LinkUp& m) {
+          links_[m.link.get()] = {++dialers_, m.link, {}};
+        },
         [this](const LinkFrame& m) { on_frame(m); },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) { on_down(m.link.get()); },
@@ -76,8 +78,11 @@ class TakeoverActor final : public caf::event_based_actor {
         feed(takeover_event::Came{dialer.id, read_hello(in.getNodeHello()).claim});
       } else if (in.which() == schemas::Message::JOURNAL_PIECE) {
         take_piece(dialer, read_journal_piece(in.getJournalPiece()));
+      } else if (in.which() == schemas::Message::FOLLOW) {
+        dialer.link->close("the supervisor takes over");  // whoever follows a job dials again
       } else if (dialer.link->peer().hello.role == transport::LinkRole::client) {
-        say(dialer, refusal({ErrorAction::refuse, "this supervisor takes over and has not found its nodes yet; try again"}));
+        say(dialer,
+            refusal({ErrorAction::refuse, "this supervisor takes over and has not found its nodes yet; try again"}));
       }
     });
     if (!read) m.link->close(read.error().message);

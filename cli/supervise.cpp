@@ -120,7 +120,8 @@ struct TakenOver {
 };
 
 // Gathers the journal from the cluster's nodes into the state directory, which has none. Error{cancelled}: interrupted.
-Result<TakenOver> take_over(const SuperviseOptions& o, const std::string& state, const transport::ListenAddress& listen) {
+Result<TakenOver> take_over(const SuperviseOptions& o, const std::string& state,
+                            const transport::ListenAddress& listen) {
   const std::string path = o.identity.empty() ? identity_path(state) : o.identity;
   if (!exists(path)) {
     return Error{ErrorAction::tell_user, "--adopt: " + path +
@@ -189,10 +190,11 @@ int supervise(const SuperviseOptions& o) {
   if (is_wildcard(listen->address)) reached.address = host_name();
   std::printf("The supervisor listens on %s. A machine joins with:\n\n  kintsugi join %s --token %s\n\n",
               (*cluster)->address().text().c_str(), reached.text().c_str(), transport::to_text(token).c_str());
-  std::printf("To take over on another machine if this one is lost, keep a copy of %s there, as secret as a key:\n\n"
-              "  kintsugi supervise --adopt --identity FILE --listen ADDRESS:PORT\n\n"
-              "and let nodes join with both addresses.\n\n",
-              identity_path(state).c_str());
+  std::printf(
+      "To take over on another machine if this one is lost, keep a copy of %s there, as secret as a key:\n\n"
+      "  kintsugi supervise --adopt --identity FILE --listen ADDRESS:PORT\n\n"
+      "and let nodes join with both addresses.\n\n",
+      identity_path(state).c_str());
   for (const auto& [id, job] : (*journal)->found().jobs) {
     std::printf("Job %u goes on: its nodes are waited for.\n", id.value);
   }
@@ -224,7 +226,8 @@ void add_supervise(CLI::App& app, Action& action) {
       "By default only this machine can reach it; with --listen 0.0.0.0:7700 others can, if they know the token.\n"
       "Identity and token are kept in the state directory, so that a restarted supervisor is the same one.\n"
       "Nodes and jobs outlive a supervisor that is killed: start it again with the same --state, and it finds them.\n"
-      "If its machine is gone: --adopt on another one, at an address that the nodes were given. Only if it is gone: the\n"
+      "If its machine is gone: --adopt on another one, at an address that the nodes were given. Only if it is gone: "
+      "the\n"
       "order to take over says so.\n\n"
       "Example:\n  kintsugi supervise --listen 0.0.0.0:7700 --state ~/cluster");
   command->callback([&action, o] { action = [o] { return supervise(*o); }; });

@@ -17,9 +17,9 @@
 
 namespace kintsugi {
 
-constexpr std::size_t kJournalMirrors = 3;   // so that two still have all while a third is found
-constexpr std::size_t kPromisedMirrors = 2;  // have a promise before it is acted upon; all where there are fewer
-constexpr std::uint64_t kMirrorBatch = 256;  // entries
+constexpr std::size_t kJournalMirrors = 3;       // so that two still have all while a third is found
+constexpr std::size_t kPromisedMirrors = 2;      // have a promise before it is acted upon; all where there are fewer
+constexpr std::uint64_t kMirrorBatch = 256;      // entries
 constexpr std::uint64_t kMirrorBehind = 16'384;  // entries: whoever lags more is given up
 
 namespace mirror_event {

@@ -66,8 +66,8 @@ void Takeover::on(const DeadlinePassed&, Instant) {
 
 void Takeover::ask_for_newest() {
   if (asked_ || here_.empty()) return;
-  const auto newest = std::max_element(
-      here_.begin(), here_.end(), [](const auto& a, const auto& b) { return a.second.copy < b.second.copy; });
+  const auto newest = std::max_element(here_.begin(), here_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.copy < b.second.copy; });
   const JournalStamp have = best_ ? best_->stamp : JournalStamp{};
   if (newest->second.copy <= have) return;
   asked_ = newest->first;
@@ -98,8 +98,8 @@ void Takeover::take() {
   }
   std::sort(also.begin(), also.end(), [](const Tenure& a, const Tenure& b) { return a.epoch < b.epoch; });
   over_ = true;
-  effects_.push_back(effect::Take{best_->dialer, (epoch / kTakeoverEpochs + 1) * kTakeoverEpochs, std::move(also),
-                                  absent()});
+  effects_.push_back(
+      effect::Take{best_->dialer, (epoch / kTakeoverEpochs + 1) * kTakeoverEpochs, std::move(also), absent()});
 }
 
 }  // namespace kintsugi

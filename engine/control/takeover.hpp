@@ -61,8 +61,8 @@ struct CopyRead {  // whole, as asked for
 };
 struct DeadlinePassed {};  // the one armed last
 }  // namespace takeover_event
-using TakeoverEvent = std::variant<takeover_event::Came, takeover_event::Went, takeover_event::CopyRead,
-                                   takeover_event::DeadlinePassed>;
+using TakeoverEvent =
+    std::variant<takeover_event::Came, takeover_event::Went, takeover_event::CopyRead, takeover_event::DeadlinePassed>;
 
 namespace takeover_effect {
 struct AskForCopy {

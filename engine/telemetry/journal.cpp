@@ -89,8 +89,9 @@ Result<void> Journal::restore(const std::string& directory, std::uint64_t cluste
   KINTSUGI_TRY_ASSIGN(const FileDescriptor lock, take_lock(directory));
   const std::string path = journal_path(directory);
   if (std::error_code unreadable; fs::exists(path, unreadable)) {
-    return Error{ErrorAction::tell_user, path + " is there already: another cluster's, or a newer one; name a new "
-                                         "state directory"};
+    return Error{ErrorAction::tell_user, path +
+                                             " is there already: another cluster's, or a newer one; name a new "
+                                             "state directory"};
   }
   KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, JournalFormat(cluster_id).file(entries));
   return write_file_atomically(path, bytes);

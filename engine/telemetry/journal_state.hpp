@@ -28,9 +28,9 @@ struct RestartJob {  // submitted and not ended
 };
 
 struct RestartState {
-  std::uint32_t epoch = 0;  // of the last start; 0: there was none
+  std::uint32_t epoch = 0;      // of the last start; 0: there was none
   std::vector<Tenure> tenures;  // the newest kKeptTenures, oldest first
-  NodeId next_node{1};      // never given yet
+  NodeId next_node{1};          // never given yet
   JobId next_job{1};
   std::map<NodeId, journaled::NodeJoined> nodes;  // joined and not left
   std::map<JobId, RestartJob> jobs;

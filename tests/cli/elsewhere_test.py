@@ -103,9 +103,9 @@ class SupervisorElsewhere(ClusterTest):
 
     def test_a_node_lost_together_with_the_supervisor_is_succeeded(self):
         self.begin()
-        self.nodes[0].popen.kill()
         self.first.popen.kill()
         self.first.wait()
+        self.nodes[0].popen.kill()
         shutil.rmtree(self.folder / "state")
         wait_for(lambda: "is lost" in self.nodes[1].stderr, "the node has noticed")
         second = self.take_over()
