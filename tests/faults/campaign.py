@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 
 import cluster  # noqa: E402
 import phases  # noqa: E402
-from cluster import ClusterTest, command_of, processes_with, wait_for  # noqa: E402
+from cluster import ClusterTest, command_of, parent_of, processes_with, wait_for  # noqa: E402
 from hosts import Hosts  # noqa: E402
 from phases import signalled  # noqa: E402
 
@@ -167,13 +167,6 @@ class Cluster(ClusterTest):
         for node in self.stopped:
             node.popen.kill()
         self.doCleanups()
-
-
-def parent_of(pid):
-    try:
-        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return 0
 
 
 def wait_until(moment):
