@@ -16,6 +16,7 @@
 #include "actors/cluster_tree.hpp"
 #include "actors/job_supervisor.hpp"
 #include "actors/journal_writer.hpp"
+#include "actors/mirrors.hpp"
 #include "actors/node_links.hpp"
 #include "actors/restart.hpp"
 #include "actors/system.hpp"
@@ -45,7 +46,21 @@ struct HeldCluster {
         members(inherited.state.next_node),
         absent(inherited.state.nodes),
         next_job(inherited.state.next_job.value),
-        found(std::make_unique<Inheritance>(std::move(inherited))) {}
+        found(std::make_unique<Inheritance>(std::move(inherited))),
+        is_mirrored(parts.journal && !parts.embedded),
+        mirrors(cluster_id(), epoch(), [this](NodeId node, transport::Frame f) { to_node(node, std::move(f)); }) {}
+  HeldCluster(const HeldCluster&) = delete;
+  HeldCluster& operator=(const HeldCluster&) = delete;
+
+  std::uint32_t epoch() const { return parts.journal ? parts.journal->epoch() : 1; }
+  std::uint64_t cluster_id() const { return parts.journal ? parts.journal->cluster_id() : 0; }
+  void to_node(NodeId node, transport::Frame frame) const {
+    Link* const link = node_links.find(node);
+    if (link == nullptr) return;  // the job hears of its end
+    if (const Result<void> sent = link->send(std::move(frame)); !sent) {
+      link->close("cannot send to the node: " + sent.error().message);
+    }
+  }
 
   ClusterParts parts;
   caf::actor journal;
@@ -59,6 +74,8 @@ struct HeldCluster {
   ClusterTree tree;
   bool stopping = false;
   std::unique_ptr<Inheritance> found;  // until it is taken over
+  const bool is_mirrored;              // a cluster that ends with its supervisor has nobody to take over for
+  Mirrors mirrors;
 };
 
 class ClusterSupervisor final : public Body {
@@ -74,7 +91,7 @@ class ClusterSupervisor final : public Body {
   static constexpr std::size_t kEndsKept = 4;  // with their reports
 
   // --- the journal --------------------------------------------------------------------------------------------------
-  std::uint32_t epoch() const { return parts_.journal ? parts_.journal->epoch() : 1; }
+  std::uint32_t epoch() const { return held_.epoch(); }
   void write_down(decltype(JournalEntry::what) what) { send(journal_, WriteDown{entry_now(std::move(what))}); }
   void promise(decltype(JournalEntry::what) what, std::function<void()> then);
   void fail(const Error& why);
@@ -88,7 +105,7 @@ class ClusterSupervisor final : public Body {
   void join(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello);
   void carry_out(const MemberEffects& effects, const std::shared_ptr<Link>& joining = nullptr,
                  const std::set<JobId>& runs = {});
-  void to_node(const ToNode& m);
+  bool may_join(const std::shared_ptr<Link>& link, const Arrival& arrival);
   void check_for_stall();
   void on_down(const LinkDown& m);
 
@@ -131,6 +148,7 @@ class ClusterSupervisor final : public Body {
   void end();
 
   // All but the promises outlive this body.
+  HeldCluster& held_;
   ClusterParts& parts_;
   caf::actor& journal_;
   std::map<const Link*, std::shared_ptr<Link>>& links_;
@@ -143,6 +161,7 @@ class ClusterSupervisor final : public Body {
   ClusterTree& tree_;
   bool& stopping_;
   std::unique_ptr<Inheritance>& found_;
+  Mirrors& mirrors_;
   Promises promises_;
 };
 

@@ -8,6 +8,7 @@ namespace kintsugi::actors {
 
 ClusterSupervisor::ClusterSupervisor(Life life, HeldCluster& held)
     : Body(std::move(life)),
+      held_(held),
       parts_(held.parts),
       journal_(held.journal),
       links_(held.links),
@@ -20,10 +21,14 @@ ClusterSupervisor::ClusterSupervisor(Life life, HeldCluster& held)
       tree_(held.tree),
       stopping_(held.stopping),
       found_(held.found),
+      mirrors_(held.mirrors),
       promises_(this->life().incarnation) {}
 
 caf::behavior ClusterSupervisor::make_behavior() {
-  if (!journal_) journal_ = spawn_journal_writer(place("journal_writer"), parts_.journal);
+  if (!journal_) {
+    journal_ = spawn_journal_writer(place("journal_writer"), parts_.journal, held_.is_mirrored);
+    mirrors_.begin(journal_);
+  }
   if (found_)
     take_over_jobs();
   else
@@ -34,7 +39,7 @@ caf::behavior ClusterSupervisor::make_behavior() {
       [](const LinkPing& m) { m.link->pong(m.id); },
       [this](const LinkDown& m) { on_down(m); },
       [this](const AdmissionDone& m) { on_admission(m); },
-      [this](const ToNode& m) { to_node(m); },
+      [this](const ToNode& m) { held_.to_node(m.node, std::move(*m.frame)); },
       [this](const ToFollower& m) { to_follower(m.job, std::move(*m.frame)); },
       [this](const JobView& m) {
         if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
@@ -44,6 +49,8 @@ caf::behavior ClusterSupervisor::make_behavior() {
       [this](const StopCluster& m) { stop(m.why); },
       [this](const PromiseKept& m) { promises_.kept(m); },
       [this](const JournalFailed& m) { fail(m.why); },
+      [this](const Journaled& m) { mirrors_.on(m); },
+      [this](const JournalCopied& m) { mirrors_.on(m); },
       [this](const ForgetAbsent&) { forget_absent(); },
   };
 }
@@ -58,6 +65,7 @@ void ClusterSupervisor::on_end() {
   jobs_.clear();
   send(journal_, JournalEnd{});
   journal_ = nullptr;
+  mirrors_.end();
   parts_.done.signal();
 }
 
@@ -116,6 +124,7 @@ void ClusterSupervisor::on_node(const std::shared_ptr<Link>& link, const Control
     if (m.which() != schemas::Message::NODE_HELLO) return link->close("a node says hello first");
     return join(link, m.getNodeHello());
   }
+  if (m.which() == schemas::Message::JOURNAL_KEPT) return mirrors_.kept(*node, m.getJournalKept());
   if (m.which() == schemas::Message::PROCESS_ACTORS) return tree_.update(*node, m.getProcessActors());
   const std::optional<JobId> job = job_of(m);
   if (!job) return link->close("a message that no node sends");
@@ -128,6 +137,7 @@ void ClusterSupervisor::on_node(const std::shared_ptr<Link>& link, const Control
 
 void ClusterSupervisor::join(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
   Arrival arrival = read_hello(hello);
+  if (!may_join(link, arrival)) return;
   parts_.logger.info("a node joined", {{"host", arrival.info.host}, {"slots", arrival.info.slots}});
   const std::optional<NodeId> former = former_number(absent_, arrival.former, arrival.info.incarnation);
   if (former)
@@ -135,6 +145,33 @@ void ClusterSupervisor::join(const std::shared_ptr<Link>& link, schemas::NodeHel
   else
     arrival.jobs.clear();
   carry_out(members_.step(member_event::Joined{std::move(arrival.info), former}), link, arrival.jobs);
+}
+
+// Of one that has served a supervisor whose promises are not in this journal, nothing may be asked.
+bool ClusterSupervisor::may_join(const std::shared_ptr<Link>& link, const Arrival& arrival) {
+  if (!parts_.journal) return true;
+  const Tenure self{epoch(), parts_.journal->incarnation()};
+  const std::uint32_t served = arrival.claim.served.epoch;
+  switch (judge(arrival.claim, held_.cluster_id(), self, parts_.journal->found().tenures)) {
+    case Claim::known: return true;
+    case Claim::stranger:
+      refuse(link, {ErrorAction::refuse, fmt::format("it has served a supervisor (epoch {}) that this one (epoch {}) "
+                                                     "does not descend from; start `kintsugi join` anew there",
+                                                     served, epoch())});
+      return false;
+    case Claim::newer:
+      refuse(link,
+             {ErrorAction::refuse, fmt::format("this supervisor (epoch {}) has been succeeded by the one of epoch "
+                                               "{}: its state directory is an older copy",
+                                               epoch(), served)});
+      fail({ErrorAction::refuse,
+            fmt::format("this supervisor (epoch {}) has been succeeded: node process {} on {} has served the one of "
+                        "epoch {}, of which the journal here knows nothing; this one ends. If that one is lost as "
+                        "well, take over by `kintsugi supervise --adopt` with a new state directory",
+                        epoch(), arrival.info.pid, arrival.info.host, served)});
+      return false;
+  }
+  KINTSUGI_UNREACHABLE();
 }
 
 // `joining`: the link of the node that a welcome is for; `runs`: jobs that it has kept.
@@ -148,8 +185,9 @@ void ClusterSupervisor::carry_out(const MemberEffects& effects, const std::share
                auto w = m.initWelcome();
                w.setNode(welcome->node.value);
                w.setEpoch(epoch());
-               w.setClusterId(parts_.journal ? parts_.journal->cluster_id() : 0);
+               w.setClusterId(held_.cluster_id());
              }));
+      if (held_.is_mirrored) mirrors_.came(welcome->node, label(members_.find(welcome->node)->info, "rack"));
     } else if (const auto* offer = std::get_if<member_effect::Offer>(&e)) {
       const NodeInfo& info = members_.find(offer->node)->info;
       send(jobs_.at(offer->job).supervisor, NodeOffered{offer->node, member_name(offer->node, info), info.slots,
@@ -157,14 +195,6 @@ void ClusterSupervisor::carry_out(const MemberEffects& effects, const std::share
     } else if (const auto* lost = std::get_if<member_effect::Lost>(&e)) {
       send(jobs_.at(lost->job).supervisor, NodeGone{lost->node, lost->why});
     }
-  }
-}
-
-void ClusterSupervisor::to_node(const ToNode& m) {
-  Link* const link = node_links_.find(m.node);
-  if (link == nullptr) return;  // the job hears of its end
-  if (const Result<void> sent = link->send(std::move(*m.frame)); !sent) {
-    link->close("cannot send to the node: " + sent.error().message);
   }
 }
 
@@ -179,6 +209,7 @@ void ClusterSupervisor::on_down(const LinkDown& m) {
     parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});
     node_links_.remove(*node);
     tree_.forget(*node);
+    if (held_.is_mirrored) mirrors_.went(*node);
     write_down(journaled::NodeLeft{*node, m.why.message});
     carry_out(members_.step(member_event::Left{*node, m.why.message}));
     return;

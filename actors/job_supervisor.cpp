@@ -6,8 +6,8 @@
 #include <set>
 
 #include "actors/checkpoint_coordinator.hpp"
-#include "actors/job_account.hpp"
 #include "actors/job_frames.hpp"
+#include "actors/job_held.hpp"
 #include "actors/job_journal.hpp"
 #include "actors/save_folder.hpp"
 #include "engine/control/recovery_codec.hpp"
@@ -27,25 +27,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JobDeadline)
 namespace kintsugi::actors {
 
 namespace {
-
-// Outlives an incarnation.
-struct HeldJobSupervisor {
-  HeldJobSupervisor(caf::actor its_cluster, JobParts its_parts)
-      : cluster(std::move(its_cluster)),
-        parts(std::move(its_parts)),
-        account(parts.admitted, *parts.clock, parts.adoption ? parts.adoption->record : std::nullopt) {}
-
-  caf::actor cluster;
-  JobParts parts;
-  JobAccount account;
-  JobMemo memo;
-  std::map<NodeId, NodeOffered> nodes;
-  std::map<NodeId, std::uint32_t> threads;  // of each rank there
-  std::set<NodeId> draining;
-  std::set<RankId> evicting;
-  caf::actor coordinator;  // none: nothing is to be saved
-  std::shared_ptr<std::atomic<bool>> save_cancelled = std::make_shared<std::atomic<bool>>(false);
-};
 
 class JobSupervisor final : public Body {
  public:
@@ -109,7 +90,7 @@ class JobSupervisor final : public Body {
  private:
   void begin() {
     const Instant now = parts_.clock->now();
-    const std::optional<Adoption> adoption = what_is_known();
+    const std::optional<Adoption> adoption = held_.what_is_known();
     carry_out(adoption ? machine_.adopt(*adoption, now) : machine_.start(now));
     if (!life().before) return;
     parts_.logger.warning("the job has a new supervisor, in the same process", {{"why", life().before->why}});
@@ -122,23 +103,6 @@ class JobSupervisor final : public Body {
     const journaled::Ended& end = *held_.memo.ended;
     feed(job_event::Cancel{end.exit_code == 0 ? "" : end.message, end.exit_code});
     to_nodes(frames_.stop(end.message));
-  }
-
-  // None: there is nothing to adopt yet.
-  std::optional<Adoption> what_is_known() const {
-    std::optional<Adoption> known = parts_.adoption;
-    if (const auto& made = held_.memo.generation) {
-      if (!known) known.emplace();
-      known->promised = made->generation;
-      known->next_rank = made->next_rank.value;
-      known->incidents = made->incidents;
-      known->paused = made->paused;
-    }
-    if (!known) return std::nullopt;
-    known->first = parts_.admitted.first;
-    known->record = account_.last();
-    for (const auto& [node, offered] : held_.nodes) known->nodes[node] = offered.name;
-    return known;
   }
 
   // What was asked for is not in the journal; whoever asked was told that it will be done.
@@ -375,30 +339,9 @@ class JobSupervisor final : public Body {
   }
 
   JobView view() const {
-    JobView v;
-    v.job = parts_.job;
-    v.name = parts_.admitted.config.name;
-    v.phase = to_string(machine_.phase());
-    v.incidents = machine_.incidents();
-    v.step = machine_.final_step().value;
-    v.steps = frames_.last_step();
-    v.loss = account_.last() ? account_.last()->loss : 0;
-    v.tokens_per_second = account_.tokens_per_second();
-    if (const auto& plan = machine_.plan()) {
-      v.reason = plan->reason;
-      v.generation = plan->generation;
-      std::map<RankId, JobView::Rank> ranks;
-      for (const PlanRank& r : plan->ranks) {
-        const auto peer = peers_.find(r.rank);
-        ranks[r.rank] = {r.rank, r.node, peer == peers_.end() ? 0 : peer->second.pid};
-      }
-      for (const ShardHolders& shard : plan->shards) {
-        ++ranks.at(shard.primary).primaries;
-        for (const RankId replica : shard.replicas) ++ranks.at(replica).replicas;
-      }
-      for (const auto& [id, rank] : ranks) v.ranks.push_back(rank);
-    }
-    return v;
+    std::map<RankId, std::uint32_t> pids;
+    for (const auto& [rank, peer] : peers_) pids[rank] = peer.pid;
+    return make_view(machine_, account_, pids);
   }
 
   // The frames that `then` sends leave once `what` is on the disk.

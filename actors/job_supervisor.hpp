@@ -14,6 +14,7 @@
 
 #include "actors/control_message.hpp"
 #include "actors/job_admission.hpp"
+#include "actors/job_view.hpp"
 #include "actors/supervised.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -59,22 +60,6 @@ struct ToNode {
 struct ToFollower {
   JobId job;
   std::shared_ptr<transport::Frame> frame;
-};
-// What `status` shows; sent at each change.
-struct JobView {
-  struct Rank {
-    RankId rank;
-    NodeId node;
-    std::uint32_t pid = 0;
-    std::uint32_t primaries = 0, replicas = 0;  // shards of the plan
-  };
-  JobId job;
-  std::string name, phase, reason;  // reason: of the plan
-  Generation generation;
-  std::uint64_t incidents = 0;
-  std::uint64_t step = 0, steps = 0;
-  double loss = 0, tokens_per_second = 0;
-  std::vector<Rank> ranks;
 };
 struct NodeDrained {  // nothing of the job is left on it
   NodeId node;

@@ -2,8 +2,8 @@
 
 #include <caf/send.hpp>
 
-#include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/assert.hpp"
 #include "base/clock.hpp"
@@ -15,8 +15,10 @@ namespace {
 struct HeldJournal {
   std::shared_ptr<Journal> journal;
   caf::actor owner;
+  bool mirrored = false;
+  std::uint64_t number = 1;  // of the newest entry; its start was the first
   bool failed = false;
-  std::optional<Promise> in_hand;  // to nobody: only to be written down
+  std::variant<std::monostate, WriteDown, Promise, CopyTheJournal> in_hand;
 };
 
 class JournalWriter final : public Body {
@@ -26,10 +28,9 @@ class JournalWriter final : public Body {
   caf::behavior make_behavior() override {
     carry_out();
     return {
-        [this](const WriteDown& m) {
-          take({m.entry, nullptr, 0});
-        },
+        [this](const WriteDown& m) { take(m); },
         [this](const Promise& m) { take(m); },
+        [this](const CopyTheJournal& m) { take(m); },
         [this](const JournalEnd&) { quit(); },
     };
   }
@@ -37,18 +38,37 @@ class JournalWriter final : public Body {
   void on_end() override { held_.owner = nullptr; }
 
  private:
-  void take(Promise what) {
-    held_.in_hand = std::move(what);
+  template <class Order>
+  void take(const Order& order) {
+    held_.in_hand = order;
     carry_out();
   }
 
   void carry_out() {
-    if (!held_.in_hand) return;
-    const Promise& p = *held_.in_hand;
-    if (append(p.entry, p.whom ? Durability::durable : Durability::buffered) && p.whom) {
-      send(p.whom, PromiseKept{p.number});
-    }
-    held_.in_hand.reset();
+    std::visit([this](const auto& order) { carry_out(order); }, held_.in_hand);
+    held_.in_hand = std::monostate{};
+  }
+
+  void carry_out(std::monostate) {}
+  void carry_out(const WriteDown& m) {
+    if (append(m.entry, Durability::buffered)) tell_owner(m.entry, nullptr, 0);
+  }
+  void carry_out(const Promise& m) {
+    if (!append(m.entry, Durability::durable)) return;
+    if (held_.mirrored)
+      tell_owner(m.entry, m.whom, m.number);
+    else
+      send(m.whom, PromiseKept{m.number});
+  }
+  void carry_out(const CopyTheJournal& m) {
+    if (held_.failed || !held_.mirrored) return;
+    const Journal& journal = *held_.journal;
+    const Result<JournalContents> contents = read_journal(journal.directory());
+    if (!contents) return fail(contents.error());
+    send(held_.owner,
+         JournalCopied{m.node, held_.number,
+                       std::make_shared<const std::vector<JournalPiece>>(journal_pieces(
+                           journal.cluster_id(), {journal.epoch(), held_.number}, compacted(contents->entries)))});
   }
 
   bool append(const JournalEntry& entry, Durability durability) {
@@ -56,9 +76,19 @@ class JournalWriter final : public Body {
     if (!held_.journal) return true;
     const Result<void> appended = held_.journal->append(entry, durability);
     if (appended) return true;
-    held_.failed = true;
-    send(held_.owner, JournalFailed{appended.error()});
+    fail(appended.error());
     return false;
+  }
+
+  void fail(const Error& why) {
+    held_.failed = true;
+    send(held_.owner, JournalFailed{why});
+  }
+
+  void tell_owner(const JournalEntry& entry, const caf::actor& whom, std::uint64_t promise) {
+    if (!held_.mirrored) return;
+    send(held_.owner,
+         Journaled{++held_.number, std::make_shared<const std::vector<std::byte>>(encode_entry(entry)), whom, promise});
   }
 
   HeldJournal& held_;
@@ -66,8 +96,11 @@ class JournalWriter final : public Body {
 
 }  // namespace
 
-caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal) {
-  auto held = std::make_shared<HeldJournal>(HeldJournal{std::move(journal), place.parent, false, std::nullopt});
+caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal, bool mirrored) {
+  auto held = std::make_shared<HeldJournal>();
+  held->journal = std::move(journal);
+  held->owner = place.parent;
+  held->mirrored = mirrored;
   return spawn_detached(std::move(place), bodies_of<JournalWriter>(std::move(held)));
 }
 

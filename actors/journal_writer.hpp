@@ -1,6 +1,7 @@
 // Writes the supervisor's journal (engine/telemetry/journal.hpp). A detached actor: it waits for the disk, and no mailbox
-// that answers pings may. Entries reach the file in the order in which they come here. The next incarnation begins with the
-// entry that the one before had in hand: twice in the file is as good as once, and no promise stays unanswered.
+// that answers pings may. Entries reach the file in the order in which they come here. Where nodes keep it as well
+// (actors/mirrors.hpp), its owner hears of every entry, and answers promises. The next incarnation begins with what the one before
+// had in hand: an entry that is in the file twice is as good as once, and no promise stays unanswered.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -13,6 +14,7 @@
 
 #include "actors/supervised.hpp"
 #include "engine/telemetry/journal.hpp"
+#include "engine/telemetry/journal_copy.hpp"
 
 namespace kintsugi::actors {
 
@@ -26,6 +28,10 @@ struct Promise {  // answered with PromiseKept once it is on the disk, in the or
   std::uint64_t number = 0;  // of whom makes it
 };
 
+struct CopyTheJournal {  // answered with JournalCopied, to its owner
+  NodeId node;
+};
+
 struct JournalEnd {};  // after all that was sent before
 
 // --- from the writer ------------------------------------------------------------------------------------------------
@@ -36,8 +42,22 @@ struct JournalFailed {  // to its owner, once: nothing is written and no promise
   Error why;
 };
 
+struct
+    Journaled {  // to its owner: on the disk if it was promised; numbered from 1, which is the supervisor's own start
+  std::uint64_t number = 0;
+  std::shared_ptr<const std::vector<std::byte>> entry;  // encode_entry
+  caf::actor whom;                                      // owed a PromiseKept; may be none
+  std::uint64_t promise = 0;                            // its number
+};
+struct JournalCopied {  // of all entries up to `number`, compacted; before any later one is Journaled
+  NodeId node;
+  std::uint64_t number = 0;
+  std::shared_ptr<const std::vector<JournalPiece>> pieces;
+};
+
 // `journal` may be null: then nothing is kept, and every promise is answered (a cluster that ends with its process).
-caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal);
+// `mirrored`: the owner answers promises.
+caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal, bool mirrored);
 
 // What happens now.
 JournalEntry entry_now(decltype(JournalEntry::what) what);
@@ -65,6 +85,9 @@ class Promises {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::WriteDown)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Promise)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::CopyTheJournal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Journaled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalCopied)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalEnd)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::PromiseKept)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalFailed)

@@ -83,7 +83,9 @@ Result<void> strike(const std::string& fault, const std::string& to, const std::
                                       out.setShard(target->shard.value_or(0));
                                     }),
                                     logger);
-  const bool to_supervisor = !target->node && !target->rank && target->actor.empty();
+  const bool is_root =
+      target->actor.empty() || target->actor == "cluster_supervisor";  // which may take the process along
+  const bool to_supervisor = !target->node && !target->rank && is_root;
   if (!struck && to_supervisor && struck.error().action != ErrorAction::cancelled) return {};
   return struck;
 }

@@ -88,6 +88,46 @@ class ActorCrash(ClusterTest):
         self.assertEqual(report["final_digest"], quiet["final_digest"])
         self.assertTrue((self.folder / "model" / "model.safetensors").exists())
 
+    def epoch(self):
+        """None while nobody answers."""
+        asked = self.run_command("status", "--json", "--state", self.folder / "state")
+        return json.loads(asked.stdout)["epoch"] if asked.popen.returncode == 0 else None
+
+    def spend(self, name, incarnation=1):
+        """Crashes it as often as it is restarted, and once more."""
+        for i in range(4):
+            self.crash(name)
+            wait_for(lambda: self.actors()[name]["incarnation"] == incarnation + i + 1, f"{name} is back")
+        self.crash(name)
+
+    def test_a_spent_budget_is_the_parents_crash_and_in_the_end_the_end_of_a_process(self):
+        self.begin(30_000)
+        processes = self.processes()
+        self.spend("stage@3")
+        wait_for(lambda: self.actors()["rank@3"]["incarnation"] == 2, "the rank is restarted with its stage")
+        wait_for(lambda: self.actors()["stage@3"]["incarnation"] == 6, "the stage is back")
+        wait_for(lambda: self.goes_on_after(self.status()["jobs"][0]["step"]), "training goes on")
+        self.assertIn("stage crashed again after 4 restarts", self.actors()["rank@3"]["last_crash"])
+        self.assertEqual(self.processes(), processes)
+        self.spend("rank@2")
+        wait_for(lambda: "rank@2" not in self.actors() and "rank@4" in self.actors(), "another rank is in its place")
+        self.assertEqual(len(set(self.processes()["rank"]) & set(processes["rank"])), 3)
+        self.run_command("cancel", "--state", self.folder / "state")
+        self.assertEqual(self.submitted.wait(), 130, self.submitted.stderr)
+        self.expect_the_bits_of_a_quiet_run(len(json.loads(self.report.read_text())["steps"]))
+
+    def test_a_root_whose_restarts_do_not_help_starts_again_from_its_journal_and_adopts(self):
+        self.begin(30_000)
+        before = self.status()
+        processes = self.processes()
+        self.spend("cluster_supervisor")
+        wait_for(lambda: "starts again from its journal" in self.supervisor.stderr, "the process starts itself again")
+        wait_for(lambda: self.epoch() == before["epoch"] + 1, "it is back")
+        wait_for(lambda: self.goes_on_after(before["jobs"][0]["step"]), "the job goes on")
+        wait_for(lambda: "stage@3" in self.actors(), "nodes and ranks have told their actors again")
+        self.assertEqual(self.status()["jobs"][0]["generation"], before["jobs"][0]["generation"])
+        self.assertEqual(self.processes(), processes)
+
     def test_a_wrong_name_is_refused_with_the_right_ones(self):
         self.begin(30_000)
         wrong = self.run_command("inject", "crash", "--on", "actor:planner", "--state", self.folder / "state")
