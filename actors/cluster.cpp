@@ -50,10 +50,13 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   // A process that has dialled may still be starting.
   transport::LinkOptions pings = link_options();
   pings.first_answer = kStartTime;
+  // By which nodes tell one life of a supervisor from the next, and what its journal calls this one.
+  const Incarnation incarnation =
+      options.journal ? options.journal->incarnation() : Incarnation{static_cast<std::uint64_t>(wall_clock_ns())};
   transport::ListenRequest request{.address = options.address,
                                    .port = options.port,
                                    .identity = std::move(options.identity),
-                                   .incarnation = Incarnation{static_cast<std::uint64_t>(wall_clock_ns())},
+                                   .incarnation = incarnation,
                                    .options = pings,
                                    .on_link = on_link};
   // A node that is told the incarnation which gave it up begins anew: by one that was away itself, it must not be.

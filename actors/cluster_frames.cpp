@@ -13,7 +13,11 @@ Arrival read_hello(schemas::NodeHello::Reader in) {
                    {},
                    in.getVersion().cStr()},
                   {in.getFormerNode()},
-                  {}};
+                  {},
+                  {{in.getIncarnation()},
+                   in.getClusterId(),
+                   {in.getServedEpoch(), {in.getServedIncarnation()}},
+                   {in.getCopyEpoch(), in.getCopyUpTo()}}};
   for (const auto label : in.getLabels()) arrival.info.labels.emplace_back(label.cStr());
   for (const std::uint32_t job : in.getJobs()) arrival.jobs.insert({job});
   return arrival;

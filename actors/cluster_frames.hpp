@@ -8,6 +8,7 @@
 #include "actors/control_message.hpp"
 #include "actors/job_admission.hpp"
 #include "engine/control/membership.hpp"
+#include "engine/control/takeover.hpp"
 #include "engine/telemetry/journal_entry.hpp"
 
 namespace kintsugi::actors {
@@ -16,6 +17,7 @@ struct Arrival {  // schemas::NodeHello
   NodeInfo info;
   NodeId former;         // its number under a supervisor that was lost; 0: none
   std::set<JobId> jobs;  // that it has run since
+  NodeClaim claim;       // whom it served last, and what it keeps of the journal
 };
 Arrival read_hello(schemas::NodeHello::Reader in);
 

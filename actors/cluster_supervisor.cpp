@@ -15,6 +15,7 @@
 #include "actors/injection.hpp"
 #include "actors/job_supervisor.hpp"
 #include "actors/journal_writer.hpp"
+#include "actors/mirrors.hpp"
 #include "actors/node_links.hpp"
 #include "actors/restart.hpp"
 #include "actors/system.hpp"
@@ -46,12 +47,17 @@ class ClusterSupervisor final : public caf::event_based_actor {
         members_(found->state.next_node),
         absent_(found->state.nodes),
         next_job_(found->state.next_job.value),
-        found_(std::move(found)) {}
+        found_(std::move(found)),
+        mirrors_(cluster_id(), epoch(),
+                 [this](NodeId node, transport::Frame frame) { to_node(node, std::move(frame)); }) {}
 
   const char* name() const override { return "cluster supervisor"; }
 
   caf::behavior make_behavior() override {
-    journal_ = spawn_journal_writer(system(), parts_.journal, this);
+    // A cluster that ends with its supervisor has nobody to take over for.
+    is_mirrored_ = parts_.journal && !parts_.embedded;
+    journal_ = spawn_journal_writer(system(), parts_.journal, this, is_mirrored_);
+    mirrors_.begin(journal_);
     take_over_jobs();
     return {
         [this](const LinkUp& m) { links_[m.link.get()] = m.link; },
@@ -59,7 +65,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) { on_down(m); },
         [this](const AdmissionDone& m) { on_admission(m); },
-        [this](const ToNode& m) { to_node(m); },
+        [this](const ToNode& m) { to_node(m.node, std::move(*m.frame)); },
         [this](const ToFollower& m) { to_follower(m.job, std::move(*m.frame)); },
         [this](const JobView& m) {
           if (const auto job = jobs_.find(m.job); job != jobs_.end()) job->second.view = m;
@@ -69,6 +75,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
         [this](const StopCluster& m) { stop(m.why); },
         [this](const PromiseKept&) { promises_.kept(); },
         [this](const JournalFailed& m) { fail(m.why); },
+        [this](const Journaled& m) { mirrors_.on(m); },
+        [this](const JournalCopied& m) { mirrors_.on(m); },
         [this](const ForgetAbsent&) { forget_absent(); },
     };
   }
@@ -81,6 +89,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     jobs_.clear();
     send(journal_, JournalEnd{});
     journal_ = nullptr;
+    mirrors_.end();
     parts_.done.signal();
   }
 
@@ -97,6 +106,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   // --- the journal --------------------------------------------------------------------------------------------------
   std::uint32_t epoch() const { return parts_.journal ? parts_.journal->epoch() : 1; }
+  std::uint64_t cluster_id() const { return parts_.journal ? parts_.journal->cluster_id() : 0; }
 
   void write_down(decltype(JournalEntry::what) what) { send(journal_, WriteDown{entry_now(std::move(what))}); }
   void promise(decltype(JournalEntry::what) what, std::function<void()> then) {
@@ -150,6 +160,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
       if (m.which() != schemas::Message::NODE_HELLO) return link->close("a node says hello first");
       return join(link, m.getNodeHello());
     }
+    if (m.which() == schemas::Message::JOURNAL_KEPT) return mirrors_.kept(*node, m.getJournalKept());
     const std::optional<JobId> job = job_of(m);
     if (!job) return link->close("a message that no node sends");
     if (const auto to = jobs_.find(*job); to != jobs_.end() && to->second.supervisor) {
@@ -161,6 +172,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
 
   void join(const std::shared_ptr<Link>& link, schemas::NodeHello::Reader hello) {
     Arrival arrival = read_hello(hello);
+    if (!may_join(link, arrival)) return;
     parts_.logger.info("a node joined", {{"host", arrival.info.host}, {"slots", arrival.info.slots}});
     const std::optional<NodeId> former = former_number(absent_, arrival.former, arrival.info.incarnation);
     if (former)
@@ -168,6 +180,33 @@ class ClusterSupervisor final : public caf::event_based_actor {
     else
       arrival.jobs.clear();
     carry_out(members_.step(member_event::Joined{std::move(arrival.info), former}), link, arrival.jobs);
+  }
+
+  // Of one that has served a supervisor whose promises are not in this journal, nothing may be asked.
+  bool may_join(const std::shared_ptr<Link>& link, const Arrival& arrival) {
+    if (!parts_.journal) return true;
+    const Tenure self{epoch(), parts_.journal->incarnation()};
+    const std::uint32_t served = arrival.claim.served.epoch;
+    switch (judge(arrival.claim, cluster_id(), self, parts_.journal->found().tenures)) {
+      case Claim::known: return true;
+      case Claim::stranger:
+        refuse(link, {ErrorAction::refuse, fmt::format("it has served a supervisor (epoch {}) that this one (epoch {}) "
+                                                       "does not descend from; start `kintsugi join` anew there",
+                                                       served, epoch())});
+        return false;
+      case Claim::newer:
+        refuse(link,
+               {ErrorAction::refuse, fmt::format("this supervisor (epoch {}) has been succeeded by the one of epoch "
+                                                 "{}: its state directory is an older copy",
+                                                 epoch(), served)});
+        fail({ErrorAction::refuse,
+              fmt::format("this supervisor (epoch {}) has been succeeded: node process {} on {} has served the one of "
+                          "epoch {}, of which the journal here knows nothing; this one ends. If that one is lost as "
+                          "well, take over by `kintsugi supervise --adopt` with a new state directory",
+                          epoch(), arrival.info.pid, arrival.info.host, served)});
+        return false;
+    }
+    KINTSUGI_UNREACHABLE();
   }
 
   // `joining`: the link of the node that a welcome is for; `runs`: jobs that it has kept.
@@ -181,8 +220,9 @@ class ClusterSupervisor final : public caf::event_based_actor {
                  auto w = m.initWelcome();
                  w.setNode(welcome->node.value);
                  w.setEpoch(epoch());
-                 w.setClusterId(parts_.journal ? parts_.journal->cluster_id() : 0);
+                 w.setClusterId(cluster_id());
                }));
+        if (is_mirrored_) mirrors_.came(welcome->node, label(members_.find(welcome->node)->info, "rack"));
       } else if (const auto* offer = std::get_if<member_effect::Offer>(&e)) {
         const NodeInfo& info = members_.find(offer->node)->info;
         send(jobs_.at(offer->job).supervisor, NodeOffered{offer->node, member_name(offer->node, info), info.slots,
@@ -193,10 +233,10 @@ class ClusterSupervisor final : public caf::event_based_actor {
     }
   }
 
-  void to_node(const ToNode& m) {
-    Link* const link = node_links_.find(m.node);
+  void to_node(NodeId node, transport::Frame frame) {
+    Link* const link = node_links_.find(node);
     if (link == nullptr) return;  // the job hears of its end
-    if (const Result<void> sent = link->send(std::move(*m.frame)); !sent) {
+    if (const Result<void> sent = link->send(std::move(frame)); !sent) {
       link->close("cannot send to the node: " + sent.error().message);
     }
   }
@@ -211,6 +251,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     if (const std::optional<NodeId> node = node_links_.node_of(m.link)) {
       parts_.logger.warning("a node is gone", {{"node", node->value}, {"why", m.why.message}});
       node_links_.remove(*node);
+      if (is_mirrored_) mirrors_.went(*node);
       write_down(journaled::NodeLeft{*node, m.why.message});
       carry_out(members_.step(member_event::Left{*node, m.why.message}));
       return;
@@ -466,6 +507,8 @@ class ClusterSupervisor final : public caf::event_based_actor {
   std::uint32_t next_job_;  // never reused; 0 means "the only one"
   bool stopping_ = false;
   std::shared_ptr<Inheritance> found_;  // until it is taken over
+  bool is_mirrored_ = false;
+  Mirrors mirrors_;
 };
 
 }  // namespace

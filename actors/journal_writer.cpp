@@ -14,17 +14,24 @@ namespace {
 
 class JournalWriter final : public caf::event_based_actor {
  public:
-  JournalWriter(caf::actor_config& config, std::shared_ptr<Journal> journal, caf::actor owner)
-      : caf::event_based_actor(config), journal_(std::move(journal)), owner_(std::move(owner)) {}
+  JournalWriter(caf::actor_config& config, std::shared_ptr<Journal> journal, caf::actor owner, bool mirrored)
+      : caf::event_based_actor(config), journal_(std::move(journal)), owner_(std::move(owner)), mirrored_(mirrored) {}
 
   const char* name() const override { return "journal writer"; }
 
   caf::behavior make_behavior() override {
     return {
-        [this](const WriteDown& m) { append(m.entry, Durability::buffered); },
-        [this](const Promise& m) {
-          if (append(m.entry, Durability::durable)) send(m.whom, PromiseKept{});
+        [this](const WriteDown& m) {
+          if (append(m.entry, Durability::buffered)) tell_owner(m.entry, nullptr);
         },
+        [this](const Promise& m) {
+          if (!append(m.entry, Durability::durable)) return;
+          if (mirrored_)
+            tell_owner(m.entry, m.whom);
+          else
+            send(m.whom, PromiseKept{});
+        },
+        [this](const CopyTheJournal& m) { copy_for(m.node); },
         [this](const JournalEnd&) { quit(); },
     };
   }
@@ -37,20 +44,42 @@ class JournalWriter final : public caf::event_based_actor {
     if (!journal_) return true;
     const Result<void> appended = journal_->append(entry, durability);
     if (appended) return true;
-    failed_ = true;
-    send(owner_, JournalFailed{appended.error()});
+    fail(appended.error());
     return false;
+  }
+
+  void fail(const Error& why) {
+    failed_ = true;
+    send(owner_, JournalFailed{why});
+  }
+
+  void tell_owner(const JournalEntry& entry, const caf::actor& whom) {
+    if (!mirrored_) return;
+    send(owner_, Journaled{++number_, std::make_shared<const std::vector<std::byte>>(encode_entry(entry)), whom});
+  }
+
+  void copy_for(NodeId node) {
+    if (failed_ || !mirrored_) return;
+    const Result<JournalContents> contents = read_journal(journal_->directory());
+    if (!contents) return fail(contents.error());
+    send(owner_,
+         JournalCopied{node, number_,
+                       std::make_shared<const std::vector<JournalPiece>>(journal_pieces(
+                           journal_->cluster_id(), {journal_->epoch(), number_}, compacted(contents->entries)))});
   }
 
   const std::shared_ptr<Journal> journal_;
   caf::actor owner_;
+  const bool mirrored_;
+  std::uint64_t number_ = 1;  // of the newest entry; its start was the first
   bool failed_ = false;
 };
 
 }  // namespace
 
-caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner) {
-  return system.spawn<JournalWriter, caf::detached>(std::move(journal), std::move(owner));
+caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner,
+                                bool mirrored) {
+  return system.spawn<JournalWriter, caf::detached>(std::move(journal), std::move(owner), mirrored);
 }
 
 void Promises::make(const caf::actor& writer, const caf::actor& self, decltype(JournalEntry::what) what,

@@ -1,5 +1,6 @@
 // Writes the supervisor's journal (engine/telemetry/journal.hpp). A detached actor: it waits for the disk, and no mailbox
-// that answers pings may. Entries reach the file in the order in which they come here.
+// that answers pings may. Entries reach the file in the order in which they come here. Where nodes keep it as well
+// (actors/mirrors.hpp), its owner hears of every entry, and answers promises.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "engine/telemetry/journal.hpp"
+#include "engine/telemetry/journal_copy.hpp"
 
 namespace kintsugi::actors {
 
@@ -23,6 +25,10 @@ struct Promise {  // answered with PromiseKept once it is on the disk, in the or
   caf::actor whom;
 };
 
+struct CopyTheJournal {  // answered with JournalCopied, to its owner
+  NodeId node;
+};
+
 struct JournalEnd {};  // after all that was sent before
 
 // --- from the writer ------------------------------------------------------------------------------------------------
@@ -31,8 +37,22 @@ struct JournalFailed {  // to its owner, once: nothing is written and no promise
   Error why;
 };
 
+struct
+    Journaled {  // to its owner: on the disk if it was promised; numbered from 1, which is the supervisor's own start
+  std::uint64_t number = 0;
+  std::shared_ptr<const std::vector<std::byte>> entry;  // encode_entry
+  caf::actor whom;                                      // owed a PromiseKept; may be none
+};
+struct JournalCopied {  // of all entries up to `number`, compacted; before any later one is Journaled
+  NodeId node;
+  std::uint64_t number = 0;
+  std::shared_ptr<const std::vector<JournalPiece>> pieces;
+};
+
 // `journal` may be null: then nothing is kept, and every promise is answered (a cluster that ends with its process).
-caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner);
+// `mirrored`: the owner answers promises.
+caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner,
+                                bool mirrored);
 
 // What happens now.
 JournalEntry entry_now(decltype(JournalEntry::what) what);
@@ -56,5 +76,8 @@ class Promises {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::WriteDown)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Promise)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalEnd)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::CopyTheJournal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Journaled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalCopied)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::PromiseKept)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JournalFailed)

@@ -7,6 +7,7 @@
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 
 #include "actors/cluster_frames.hpp"
 #include "actors/injection.hpp"
+#include "actors/mirrors.hpp"
 #include "actors/node_job.hpp"
 #include "base/tell.hpp"
 #include "engine/control/allegiance.hpp"
@@ -113,11 +115,12 @@ class NodeSupervisor final : public caf::event_based_actor {
   // --- the supervisor -----------------------------------------------------------------------------------------------
   void dial(Duration deadline) {
     const NodeProcessOptions& o = parts_.options;
+    if (addresses_.empty()) addresses_ = o.addresses;
     const caf::actor self = this;
     transport::LinkOptions pings = link_options();
     // Its parent's end is this process's. A parent that was stopped, by a shell's job control perhaps, goes on later.
     if (o.embedded) pings.ping_deadline = pings.first_answer = kStoppedParent;
-    parts_.services.links.dial({o.addresses,
+    parts_.services.links.dial({addresses_,
                                 o.token,
                                 {transport::LinkRole::node, parts_.incarnation, host_name()},
                                 deadline,
@@ -148,7 +151,7 @@ class NodeSupervisor final : public caf::event_based_actor {
     if (ending_) return;
     const Duration left = allegiance_.time_left(clock_.now());
     if (left <= Duration{}) return end({1, allegiance_.last_words()});
-    dial(std::min(left, kRedialDeadline));
+    dial(std::min(left, kRedialDeadline * static_cast<std::int64_t>(addresses_.size())));
   }
 
   void on_link_lost(const std::string& why) {
@@ -168,9 +171,7 @@ class NodeSupervisor final : public caf::event_based_actor {
     const Result<void> served = allegiance_.serve(who, {in.getNode()});
     if (!served) {
       if (served.error().action == ErrorAction::retry) start_afresh();  // under another number
-      if (served.error().message != refused_) tell("kintsugi join: {}\n", served.error().message);
-      refused_ = served.error().message;
-      return link_->close(served.error().message);
+      return turn_away(served.error().message);
     }
     refused_.clear();
     if (!parts_.options.embedded && again) {
@@ -179,6 +180,14 @@ class NodeSupervisor final : public caf::event_based_actor {
       tell("joined as node {} with {} slots\n", in.getNode(), parts_.options.slots);
     }
     for (const auto& [job, actor] : jobs_) send(actor, Restate{});
+  }
+
+  // From a supervisor that must not be served. The right one may be further down the list.
+  void turn_away(const std::string& why) {
+    if (why != refused_) tell("kintsugi join: {}\n", why);
+    refused_ = why;
+    std::rotate(addresses_.begin(), addresses_.begin() + 1, addresses_.end());
+    link_->close(why);
   }
 
   // A supervisor that took this node for lost has replaced its ranks: it comes back empty, as a new member.
@@ -213,6 +222,15 @@ class NodeSupervisor final : public caf::event_based_actor {
       auto jobs = hello.initJobs(static_cast<unsigned>(jobs_.size()));
       unsigned j = 0;
       for (const auto& [job, actor] : jobs_) jobs.set(j++, job.value);
+      if (const std::optional<Supervisor>& served = allegiance_.served()) {
+        hello.setClusterId(served->cluster_id);
+        hello.setServedEpoch(served->epoch);
+        hello.setServedIncarnation(served->incarnation.value);
+        if (journal_copy_.cluster_id() == served->cluster_id) {
+          hello.setCopyEpoch(journal_copy_.stamp().epoch);
+          hello.setCopyUpTo(journal_copy_.stamp().up_to);
+        }
+      }
       auto labels = hello.initLabels(static_cast<unsigned>(o.labels.size()));
       for (unsigned i = 0; i < labels.size(); ++i) labels.set(i, o.labels[i]);
     }));
@@ -244,10 +262,33 @@ class NodeSupervisor final : public caf::event_based_actor {
         case schemas::Message::SAVE: to_job({in.getSave().getJob()}, message); break;
         case schemas::Message::STOP: to_job({in.getStop().getJob()}, message); break;
         case schemas::Message::LEAVE: end({0, in.getLeave().cStr()}); break;
+        case schemas::Message::REFUSED: on_refused(in.getRefused().getMessage().cStr()); break;
+        case schemas::Message::JOURNAL_PIECE: keep_journal(read_journal_piece(in.getJournalPiece())); break;
+        case schemas::Message::JOURNAL_WANTED: hand_journal_over(); break;
         default: parts_.services.logger.warning("a message that no node understands"); break;
       }
     });
     if (!read && link_) link_->close(read.error().message);
+  }
+
+  void on_refused(const std::string& why) {
+    if (!allegiance_.has_served()) return end({3, "the supervisor refuses this node: " + why});
+    turn_away(fmt::format("the supervisor at {} refuses this node: {}", link_->peer().address, why));
+  }
+
+  // --- the supervisor's journal, for one that takes over ------------------------------------------------------------
+  void keep_journal(const JournalPiece& piece) {
+    if (!allegiance_.is_welcome()) return;
+    if (const Result<void> kept = journal_copy_.take(piece); !kept) return link_->close(kept.error().message);
+    if (piece.up_to == 0) return;
+    to_supervisor(make_frame([&](schemas::Message::Builder m) { m.setJournalKept(piece.up_to); }));
+  }
+
+  // It has proved that it holds the supervisor's key.
+  void hand_journal_over() {
+    const std::vector<JournalPiece> pieces =
+        journal_pieces(journal_copy_.cluster_id(), journal_copy_.stamp(), compacted(journal_copy_.entries()));
+    for (const JournalPiece& piece : pieces) to_supervisor(journal_piece_frame(piece));
   }
 
   void to_job(JobId job, const ControlMessage& message) {
@@ -287,7 +328,9 @@ class NodeSupervisor final : public caf::event_based_actor {
   std::shared_ptr<transport::Link> link_;
   Allegiance allegiance_;
   const BootClock clock_;
-  std::string refused_;  // the last supervisor that was, in words
+  std::string refused_;                 // the last supervisor that was, in words
+  std::vector<std::string> addresses_;  // the next to be dialed first
+  JournalCopy journal_copy_;
   std::map<JobId, caf::actor> jobs_;
   bool afresh_ = false;  // a hello waits for the end of jobs
   std::optional<NodeExit> ending_;

@@ -19,10 +19,12 @@ class Client {
          Duration silence = milliseconds(1'600));
   // The same again, after Disconnected.
   void dial();
+  // Before dial(): where the supervisor is from now on, with the same token.
+  void move_to(std::vector<std::string> addresses) { cluster_.addresses = std::move(addresses); }
 
  private:
   Inbox& inbox_;
-  const transport::ClusterFile cluster_;
+  transport::ClusterFile cluster_;
   const Duration silence_;
   transport::LinkService links_;
 };

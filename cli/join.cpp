@@ -53,7 +53,10 @@ int join(const JoinOptions& o) {
 void add_join(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("join", "Make this machine a node of a cluster, at any time");
   auto o = std::make_shared<JoinOptions>();
-  command->add_option("HOST:PORT", o->addresses, "where the supervisor listens; several are tried in order")
+  command
+      ->add_option("HOST:PORT", o->addresses,
+                   "where the supervisor listens, and where one that takes over would: tried in order")
+      ->delimiter(',')
       ->required();
   command->add_option("--token", o->token,
                       "as `kintsugi supervise` prints it; default: the variable KINTSUGI_TOKEN, which "

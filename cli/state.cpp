@@ -15,11 +15,12 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-Result<std::shared_ptr<Journal>> open_journal(const std::string& directory) {
+Result<std::shared_ptr<Journal>> open_journal(const std::string& directory, std::uint32_t least_epoch) {
   JournalStart start{.wall_ns = wall_clock_ns(),
                      .host = host_name(),
                      .pid = static_cast<std::uint32_t>(::getpid()),
-                     .version = kintsugi_version()};
+                     .version = kintsugi_version(),
+                     .least_epoch = least_epoch};
   KINTSUGI_ASSERT(::getrandom(&start.new_cluster_id, sizeof start.new_cluster_id, 0) ==
                   static_cast<ssize_t>(sizeof start.new_cluster_id));
   Result<Journal> journal = Journal::open(directory, start);

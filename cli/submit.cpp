@@ -25,7 +25,12 @@ int submit(const SubmitOptions& o) {
                                         o.job.report,
                                         {},
                                         {},
-                                        [&client] { client.dial(); },
+                                        [&] {
+                                          // One that took over may be elsewhere.
+                                          const auto now = transport::read_cluster_file(o.state);
+                                          if (now && now->token == cluster->token) client.move_to(now->addresses);
+                                          client.dial();
+                                        },
                                         seconds(job->config.resilience.orphan_limit)});
   if (!end.message.empty()) std::fprintf(stderr, "kintsugi: %s\n", end.message.c_str());
   return end.exit_code;

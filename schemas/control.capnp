@@ -81,7 +81,29 @@ struct Message {
     follow @36 :JobRef;              # client -> supervisor, answered as a submit is
     stepHistory @37 :StepHistory;    # node -> supervisor: before its jobState, in pieces
     jobState @38 :JobState;          # node -> supervisor
+
+    # the supervisor's journal, which nodes keep as well (engine/control/journal_mirrors.hpp)
+    journalPiece @39 :JournalPiece;  # supervisor -> node: keep it; node -> whoever takes over
+    journalKept @40 :UInt64;         # node -> supervisor: all up to this entry
+    journalWanted @41 :Void;         # whoever takes over -> node
+
+    supervision @42 :Supervision;    # node -> rank
   }
+}
+
+# Whether anybody could act on what a rank finds out.
+enum Supervision {
+  present @0;
+  lost @1;                           # nobody decides about a wait that takes too long: it goes on
+  parked @2;                         # for the orphan limit: contribute to no vote
+}
+
+struct JournalPiece {
+  clusterId @0 :UInt64;
+  epoch @1 :UInt32;                  # of the supervisor that numbers entries
+  begins @2 :Bool;                   # a new copy, compacted; what was kept before goes once it is whole
+  upTo @3 :UInt64;                   # the newest entry, once this piece is kept; 0: more pieces of a new copy follow
+  entries @4 :List(Data);            # encode_entry() of engine/telemetry
 }
 
 struct JobRef {
@@ -101,6 +123,11 @@ struct NodeHello {
   version @8 :Text;
   formerNode @9 :UInt32;             # its number under a supervisor that was lost; 0: none
   jobs @10 :List(UInt32);            # that it has run since
+  clusterId @11 :UInt64;             # of the supervisor that it served last; 0: of none
+  servedEpoch @12 :UInt32;           # its epoch,
+  servedIncarnation @13 :UInt64;     # and which start of it
+  copyEpoch @14 :UInt32;             # of the journal that this node keeps a copy of; 0: none
+  copyUpTo @15 :UInt64;              # the newest entry there
 }
 
 struct Welcome {
@@ -189,6 +216,7 @@ struct NodeReport {
   job @0 :UInt32;
   generation @1 :Record.Generation;
   leftBehind @2 :List(Holding);      # by ranks whose processes are gone
+  steps @3 :List(StepDone);          # after knownStep, that they knew, ascending; seconds 0
 }
 
 struct ShardMove {

@@ -16,6 +16,7 @@ struct JournalEntry {
     generation @6 :GenerationMade;
     event @7 :Event;
     record @8 :RecordSeen;
+    incident @9 :IncidentOver;
   }
 }
 
@@ -109,4 +110,22 @@ struct RecordSeen {                  # now and then: committed state is at this 
   job @0 :UInt32;
   step @1 :UInt64;
   message @2 :Data;                  # a DecisionRecord (record.capnp), whole
+}
+
+struct IncidentOver {                # what a report says of it
+  job @0 :UInt32;
+  id @1 :UInt32;                     # from 1, within the job
+  kind @2 :Text;
+  target @3 :Text;
+  why @4 :Text;
+  epoch @5 :UInt32;                  # of the generation that it ended in
+  counter @6 :UInt32;
+  restarts @7 :UInt32;
+  detectedNs @8 :Int64;              # since 1970, as all here
+  fencedNs @9 :Int64;                # 0: not, as all that follow
+  resumedNs @10 :Int64;
+  firstCommitNs @11 :Int64;
+  lanesRecomputed @12 :UInt64;
+  bytesMoved @13 :UInt64;
+  stepsLost @14 :UInt64;
 }

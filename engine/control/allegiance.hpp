@@ -37,6 +37,7 @@ class Allegiance {
   // It still lives, but its link was down: to it this node is lost.
   bool was_given_up_by(Incarnation supervisor) const { return served_ && served_->incarnation == supervisor; }
   NodeId number() const { return number_; }  // 0: a new one is to be given
+  const std::optional<Supervisor>& served() const { return served_; }
 
   void set_limit(JobId job, Duration limit) { limits_[job] = limit; }
   void forget_limit(JobId job) { limits_.erase(job); }

@@ -74,12 +74,27 @@ Result<Journal> Journal::open(const std::string& directory, const JournalStart& 
   Journal journal(directory, std::move(lock), contents.cluster_id, start.compaction_bytes);
   journal.found_ = restart_state(contents.entries);
   journal.dropped_bytes_ = contents.dropped_bytes;
-  journal.epoch_ = journal.found_.epoch + 1;
+  journal.epoch_ = std::max(journal.found_.epoch + 1, start.least_epoch);
+  journal.incarnation_ = incarnation_of(start.wall_ns);
   KINTSUGI_ASSERT_MSG(journal.epoch_ != 0, "epochs are used up");
   KINTSUGI_TRY(journal.reopen(contents.good_bytes));
   const journaled::Started started{journal.epoch_, contents.cluster_id, start.host, start.pid, start.version};
   KINTSUGI_TRY(journal.append({start.wall_ns, started}, Durability::durable));
   return journal;
+}
+
+Result<void> Journal::restore(const std::string& directory, std::uint64_t cluster_id,
+                              std::span<const JournalEntry> entries) {
+  KINTSUGI_TRY(make_directory(directory));
+  KINTSUGI_TRY_ASSIGN(const FileDescriptor lock, take_lock(directory));
+  const std::string path = journal_path(directory);
+  if (std::error_code unreadable; fs::exists(path, unreadable)) {
+    return Error{ErrorAction::tell_user, path +
+                                             " is there already: another cluster's, or a newer one; name a new "
+                                             "state directory"};
+  }
+  KINTSUGI_TRY_ASSIGN(const std::vector<std::byte> bytes, JournalFormat(cluster_id).file(entries));
+  return write_file_atomically(path, bytes);
 }
 
 // Takes the file as `bytes` long, and on the disk with its name: what a killed writer left may still be in memory only.

@@ -23,6 +23,7 @@ struct JournalStart {
   std::uint32_t pid = 0;
   std::string version;
   std::uint64_t new_cluster_id = 0;         // random; only for a journal that is made now
+  std::uint32_t least_epoch = 1;            // takes a higher one where the journal's last is not below it
   std::size_t compaction_bytes = 8 * kMiB;  // rewritten shorter from here on: some 30 000 events
 };
 
@@ -33,6 +34,9 @@ class Journal {
   // durable. Error{tell_user}: held by another supervisor, damaged, of another version, not readable. Error of append():
   // the disk does not take it.
   static Result<Journal> open(const std::string& directory, const JournalStart& start);
+  // Makes a journal of a copy, for open() to go on with. Error{tell_user}: there is one, or the disk does not take it.
+  static Result<void> restore(const std::string& directory, std::uint64_t cluster_id,
+                              std::span<const JournalEntry> entries);
 
   // Durable: on the disk, with everything appended before, when it returns. After Error{restart_process} nothing is
   // appended any more, and every call says why. Error{tell_user}: this entry is too large; the journal goes on.
@@ -41,6 +45,7 @@ class Journal {
   const std::string& directory() const { return directory_; }
   std::uint64_t cluster_id() const { return cluster_id_; }
   std::uint32_t epoch() const { return epoch_; }  // of this start
+  Incarnation incarnation() const { return incarnation_; }
   // As the former supervisor left it, `epoch` its last.
   const RestartState& found() const { return found_; }
   std::size_t dropped_bytes() const { return dropped_bytes_; }  // the torn tail's
@@ -66,6 +71,7 @@ class Journal {
   std::uint64_t synced_ = 0;
   std::optional<Error> failed_;
   std::uint32_t epoch_ = 0;
+  Incarnation incarnation_;
   RestartState found_;
   std::size_t dropped_bytes_ = 0;
 };

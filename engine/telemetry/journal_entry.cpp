@@ -128,6 +128,25 @@ void write(const RecordSeen& e, wire::JournalEntry::Builder entry) {
   out.setMessage({reinterpret_cast<const capnp::byte*>(e.message.data()), e.message.size()});
 }
 
+void write(const IncidentOver& e, wire::JournalEntry::Builder entry) {
+  auto out = entry.initIncident();
+  out.setJob(e.job.value);
+  out.setId(e.id);
+  out.setKind(text(e.kind));
+  out.setTarget(text(e.target));
+  out.setWhy(text(e.why));
+  out.setEpoch(e.generation.epoch);
+  out.setCounter(e.generation.counter);
+  out.setRestarts(e.restarts);
+  out.setDetectedNs(e.detected_ns);
+  out.setFencedNs(e.fenced_ns);
+  out.setResumedNs(e.resumed_ns);
+  out.setFirstCommitNs(e.first_commit_ns);
+  out.setLanesRecomputed(e.lanes_recomputed);
+  out.setBytesMoved(e.bytes_moved);
+  out.setStepsLost(e.steps_lost);
+}
+
 Started read(wire::Started::Reader in) {
   return {in.getEpoch(), in.getClusterId(), text(in.getHost()), in.getPid(), text(in.getVersion())};
 }
@@ -198,6 +217,23 @@ RecordSeen read(wire::RecordSeen::Reader in) {
   return {{in.getJob()}, {in.getStep()}, {message.begin(), message.end()}};
 }
 
+IncidentOver read(wire::IncidentOver::Reader in) {
+  return {.job = {in.getJob()},
+          .id = in.getId(),
+          .kind = text(in.getKind()),
+          .target = text(in.getTarget()),
+          .why = text(in.getWhy()),
+          .generation = {in.getEpoch(), in.getCounter()},
+          .restarts = in.getRestarts(),
+          .detected_ns = in.getDetectedNs(),
+          .fenced_ns = in.getFencedNs(),
+          .resumed_ns = in.getResumedNs(),
+          .first_commit_ns = in.getFirstCommitNs(),
+          .lanes_recomputed = in.getLanesRecomputed(),
+          .bytes_moved = in.getBytesMoved(),
+          .steps_lost = in.getStepsLost()};
+}
+
 constexpr const char* kWhat = "a journal entry";
 
 Result<JournalEntry> read(wire::JournalEntry::Reader in) {
@@ -214,6 +250,7 @@ Result<JournalEntry> read(wire::JournalEntry::Reader in) {
       out.what = read(in.getEvent());
       return out;
     case wire::JournalEntry::RECORD: out.what = read(in.getRecord()); return out;
+    case wire::JournalEntry::INCIDENT: out.what = read(in.getIncident()); return out;
   }
   return decode_failure(kWhat, "its kind is unknown to this version");
 }

@@ -109,6 +109,20 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
+struct IncidentOver {  // what a report says of it; times since 1970, ns
+  JobId job;
+  std::uint32_t id = 0;  // from 1, within the job
+  std::string kind, target, why;
+  Generation generation;  // that it ended in
+  std::uint32_t restarts = 0;
+  std::int64_t detected_ns = 0;
+  std::int64_t fenced_ns = 0, resumed_ns = 0, first_commit_ns = 0;  // 0: it never came to that
+  std::uint64_t lanes_recomputed = 0;
+  std::uint64_t bytes_moved = 0;
+  std::uint64_t steps_lost = 0;
+  bool operator==(const IncidentOver&) const = default;
+};
+
 struct RecordSeen {  // committed state of the job is at `step` or later
   JobId job;
   Step step;
@@ -121,7 +135,7 @@ struct RecordSeen {  // committed state of the job is at `step` or later
 struct JournalEntry {
   std::int64_t wall_ns = 0;  // since 1970, for people
   std::variant<journaled::Started, journaled::NodeJoined, journaled::NodeLeft, journaled::Submitted, journaled::Ended,
-               journaled::GenerationMade, journaled::Event, journaled::RecordSeen>
+               journaled::GenerationMade, journaled::Event, journaled::RecordSeen, journaled::IncidentOver>
       what;
   bool operator==(const JournalEntry&) const = default;
 };

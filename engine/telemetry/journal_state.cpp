@@ -1,6 +1,7 @@
 #include "engine/telemetry/journal_state.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,15 +13,19 @@ namespace {
 
 struct Fold {
   RestartState& state;
+  std::int64_t wall_ns = 0;
 
-  void operator()(const Started& e) const { state.epoch = std::max(state.epoch, e.epoch); }
+  void operator()(const Started& e) const {
+    state.epoch = std::max(state.epoch, e.epoch);
+    state.tenures.push_back({e.epoch, incarnation_of(wall_ns)});
+  }
   void operator()(const NodeJoined& e) const {
     state.nodes.insert_or_assign(e.node, e);
     state.next_node = std::max(state.next_node, NodeId{e.node.value + 1});
   }
   void operator()(const NodeLeft& e) const { state.nodes.erase(e.node); }
   void operator()(const Submitted& e) const {
-    state.jobs.insert_or_assign(e.job, RestartJob{.submitted = e});
+    state.jobs.insert_or_assign(e.job, RestartJob{.submitted = e, .submitted_ns = wall_ns});
     state.next_job = std::max(state.next_job, JobId{e.job.value + 1});
   }
   void operator()(const Ended& e) const {
@@ -34,6 +39,9 @@ struct Fold {
   void operator()(const RecordSeen& e) const {
     if (RestartJob* job = find(e.job)) job->record = e;
   }
+  void operator()(const IncidentOver& e) const {
+    if (RestartJob* job = find(e.job)) job->incidents.push_back(e);
+  }
 
   RestartJob* find(JobId id) const {
     const auto job = state.jobs.find(id);
@@ -46,7 +54,7 @@ class Keeper {
  public:
   explicit Keeper(const RestartState& state) : state_(state) {}
 
-  bool operator()(const Started& e) { return e.epoch == state_.epoch && !std::exchange(started_, true); }
+  bool operator()(const Started&) { return tenures_++ < kKeptTenures; }
   bool operator()(const NodeJoined& e) { return keeps(e.node) && nodes_joined_.insert(e.node).second; }
   bool operator()(const NodeLeft& e) {
     return keeps(e.node) && !nodes_joined_.contains(e.node) && nodes_left_.insert(e.node).second;
@@ -60,6 +68,9 @@ class Keeper {
   }
   bool operator()(const GenerationMade& e) { return keeps(e.job) && generations_.insert(e.job).second; }
   bool operator()(const RecordSeen& e) { return keeps(e.job) && records_.insert(e.job).second; }
+  bool operator()(const IncidentOver& e) {
+    return state_.jobs.contains(e.job) && incidents_over_[e.job]++ < kKeptIncidentsOver;
+  }
   bool operator()(const Event& e) {
     if (events_ == kKeptEvents) return false;
     const std::pair incident(e.job, e.incident);
@@ -79,20 +90,31 @@ class Keeper {
   bool keeps(JobId job) const { return state_.jobs.contains(job) || ended_.contains(job); }
 
   const RestartState& state_;
-  bool started_ = false;
+  std::size_t tenures_ = 0;
   std::set<NodeId> nodes_joined_, nodes_left_;
   std::set<JobId> submitted_, ended_, generations_, records_;
   std::set<std::pair<JobId, std::uint32_t>> incidents_;
+  std::map<JobId, std::size_t> incidents_over_;
   std::size_t events_ = 0, ends_ = 0;
 };
 
+template <class T>
+void keep_newest(std::vector<T>& list, std::size_t count) {
+  if (list.size() > count) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(count));
+}
+
 }  // namespace
+
+Incarnation incarnation_of(std::int64_t started_ns) {
+  return {static_cast<std::uint64_t>(started_ns)};
+}
 
 RestartState restart_state(std::span<const JournalEntry> entries) {
   RestartState state;
-  for (const JournalEntry& entry : entries) std::visit(Fold{state}, entry.what);
-  const std::size_t old = state.ended.size() - std::min(state.ended.size(), kKeptEndedJobs);
-  state.ended.erase(state.ended.begin(), state.ended.begin() + static_cast<std::ptrdiff_t>(old));
+  for (const JournalEntry& entry : entries) std::visit(Fold{state, entry.wall_ns}, entry.what);
+  keep_newest(state.ended, kKeptEndedJobs);
+  keep_newest(state.tenures, kKeptTenures);
+  for (auto& [id, job] : state.jobs) keep_newest(job.incidents, kKeptIncidentsOver);
   return state;
 }
 

@@ -11,16 +11,26 @@
 
 namespace kintsugi {
 
+// One start of a supervisor that has had this journal.
+struct Tenure {
+  std::uint32_t epoch = 0;
+  Incarnation incarnation;  // when it started, ns since 1970: what it is called on its links
+  bool operator==(const Tenure&) const = default;
+};
+
 struct RestartJob {  // submitted and not ended
   journaled::Submitted submitted;
   std::optional<journaled::GenerationMade> generation;  // the newest; a member may have promised it
   std::optional<journaled::RecordSeen> record;          // the newest; members may know a newer one
+  std::int64_t submitted_ns = 0;                        // since 1970
+  std::vector<journaled::IncidentOver> incidents;       // the newest kKeptIncidentsOver, oldest first
   bool operator==(const RestartJob&) const = default;
 };
 
 struct RestartState {
-  std::uint32_t epoch = 0;  // of the last start; 0: there was none
-  NodeId next_node{1};      // never given yet
+  std::uint32_t epoch = 0;      // of the last start; 0: there was none
+  std::vector<Tenure> tenures;  // the newest kKeptTenures, oldest first
+  NodeId next_node{1};          // never given yet
   JobId next_job{1};
   std::map<NodeId, journaled::NodeJoined> nodes;  // joined and not left
   std::map<JobId, RestartJob> jobs;
@@ -29,6 +39,12 @@ struct RestartState {
 };
 
 constexpr std::size_t kKeptEndedJobs = 16;
+// A node that has missed more lives of its supervisor than this is not known any more.
+constexpr std::size_t kKeptTenures = 256;
+constexpr std::size_t kKeptIncidentsOver = 1024;  // of a job
+
+// Of the supervisor whose Started entry has this time.
+Incarnation incarnation_of(std::int64_t started_ns);
 
 RestartState restart_state(std::span<const JournalEntry> entries);
 

@@ -57,6 +57,12 @@ def command_of(pid):
     return []
 
 
+def parent_of(pid):
+    with contextlib.suppress(OSError):
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return 0
+
+
 class Process:
     """A kintsugi command in the background; its output goes to files, so that it never blocks on a pipe."""
 

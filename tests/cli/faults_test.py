@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from cluster import ClusterTest, wait_for
+from cluster import PROMPT, ClusterTest, parent_of, wait_for
 
 STEPS = 400
 
@@ -69,6 +69,16 @@ class Survival(ClusterTest):
         incident = self.first_incident(report)
         self.assertEqual(incident["kind"], "node lost")
         self.assertEqual(report["steps"][-1]["ranks"], 2)
+
+    def test_a_killed_node_leaves_no_rank_behind_not_even_a_stopped_one(self):
+        run = self.start_run("--ranks", 4, "--nodes", 2)
+        node = self.kinds()["join"][0]
+        ranks = [pid for pid in self.kinds()["rank"] if parent_of(pid) == node]
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[0], signal.SIGSTOP)
+        os.kill(node, signal.SIGKILL)
+        wait_for(lambda: not set(ranks) & set(self.kinds().get("rank", [])), "its ranks are gone", PROMPT)
+        self.expect_the_bits_of_a_quiet_run(run)
 
     def test_a_stopped_rank_is_found_and_succeeded(self):
         run = self.start_run("--ranks", 4, "--nodes", 2)

@@ -1,8 +1,6 @@
 """Hosts as network namespaces on one machine: links that go down, lose and delay. Needs root; skips visibly without."""
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -12,59 +10,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 
 import cluster  # noqa: E402
 from cluster import ClusterTest, wait_for  # noqa: E402
+from hosts import Hosts, can_make_hosts  # noqa: E402
 
-HOSTS = ["a", "b", "c"]  # nodes; the supervisor and clients are on host s
-
-
-def ip(*words, check=True):
-    return subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
+NODES = ["a", "b", "c"]  # the supervisor and clients are on host s
 
 
-def can_make_namespaces():
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        return False
-    name = f"kt{os.getpid()}p"
-    if ip("netns", "add", name, check=False).returncode != 0:
-        return False
-    ip("netns", "del", name)
-    return True
-
-
-@unittest.skipUnless(can_make_namespaces(), "making network namespaces needs root and iproute2")
+@unittest.skipUnless(can_make_hosts(), "making network namespaces needs root and iproute2")
 class Links(ClusterTest):
-    """s has a bridge; every other host hangs on it by one cable: 10.77.0.1 and on."""
-
     def setUp(self):
         super().setUp()
-        self.prefix = f"kt{os.getpid() % 100000}"
-        self.addCleanup(self.remove_hosts)
-        ip("netns", "add", self.host("s"))
-        self.on("s", "ip", "link", "add", "bridge", "type", "bridge")
-        self.on("s", "ip", "addr", "add", "10.77.0.1/24", "dev", "bridge")
-        for device in ("lo", "bridge"):
-            self.on("s", "ip", "link", "set", device, "up")
-        for number, name in enumerate(HOSTS, start=2):
-            ip("netns", "add", self.host(name))
-            self.on("s", "ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", self.host(name))
-            self.on("s", "ip", "link", "set", f"to-{name}", "master", "bridge", "up")
-            self.on(name, "ip", "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
-            for device in ("lo", "eth0"):
-                self.on(name, "ip", "link", "set", device, "up")
+        self.hosts = Hosts()
+        self.addCleanup(self.hosts.close)
+        self.hosts.open()
+        for name in NODES:
+            self.hosts.add(name)
         self.job = self.write_job(steps=600)
         self.report = self.folder / "report.json"
 
-    def host(self, name):
-        return f"{self.prefix}{name}"
-
-    def on(self, name, *command):
-        subprocess.run(["ip", "netns", "exec", self.host(name), *command], check=True, capture_output=True)
-
-    def remove_hosts(self):
-        for name in ["s", *HOSTS]:
-            ip("netns", "del", self.host(name), check=False)
-
     def start_on(self, name, *arguments):
-        process = cluster.Process(arguments, self.folder, self.env, ["ip", "netns", "exec", self.host(name)])
+        process = cluster.Process(arguments, self.folder, self.env, self.hosts.prefix_of(name))
         self.started.append(process)
         return process
 
@@ -76,8 +40,8 @@ class Links(ClusterTest):
         wait_for(lambda: "--token" in supervisor.stdout or not supervisor.running(), "the join command is printed")
         line = next(line for line in supervisor.stdout.splitlines() if "kintsugi join" in line)
         nodes = {name: self.start_on(name, "join", *line.split()[2:], "--slots", 2, "--interface", "eth0")
-                 for name in HOSTS}
-        self.wait_for_nodes(len(HOSTS))
+                 for name in NODES}
+        self.wait_for_nodes(len(NODES))
         client = self.start("submit", self.job, "--state", "state", "--ranks", 6, "--threads", 1, "--report", self.report)
         self.wait_for_step(client)
         return nodes, client
@@ -91,7 +55,7 @@ class Links(ClusterTest):
 
     def test_a_host_whose_cable_is_pulled_is_left_behind_within_the_detection_window(self):
         nodes, client = self.start_cluster()
-        self.on("s", "ip", "link", "set", "to-c", "down")
+        self.hosts.cut("c")
         cut = time.monotonic()
         wait_for(lambda: len(self.status()["nodes"]) == 2, "the cut host is seen")
         self.assertLess(time.monotonic() - cut, 4.0)  # two seconds, and the time of a status command on a busy machine
@@ -99,19 +63,13 @@ class Links(ClusterTest):
         self.assertIn("node lost", [i["kind"] for i in report["incidents"]])
         self.assertEqual(report["steps"][-1]["ranks"], 4)
         self.assertTrue(nodes["c"].running(), nodes["c"].stderr)  # it looks for its supervisor
-        self.on("s", "ip", "link", "set", "to-c", "up")
+        self.hosts.mend("c")
         wait_for(lambda: len(self.status()["nodes"]) == 3, "the host is back, as a new node")
-
-    def cut_between(self, one, other):
-        """Frames of each to the other leave, and arrive nowhere."""
-        for here, there in [(one, other), (other, one)]:
-            address = f"10.77.0.{HOSTS.index(there) + 2}"
-            self.on(here, "ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "eth0")
 
     def test_two_hosts_that_reach_only_the_supervisor_are_kept_apart(self):
         self.job = self.write_job(steps=1500)
         nodes, client = self.start_cluster()
-        self.cut_between("a", "b")
+        self.hosts.cut_between("a", "b")
         report = self.finish(client)
         incidents = [i for i in report["incidents"] if i["kind"] == "link cut"]
         self.assertEqual(len(incidents), 1, report["incidents"])
@@ -123,8 +81,8 @@ class Links(ClusterTest):
 
     def test_training_goes_through_loss_and_delay_without_a_false_eviction(self):
         try:
-            for name in HOSTS:
-                self.on("s", "tc", "qdisc", "add", "dev", f"to-{name}", "root", "netem", "delay", "2ms", "1ms", "loss",
+            for name in NODES:
+                self.hosts.on("s", "tc", "qdisc", "add", "dev", f"to-{name}", "root", "netem", "delay", "2ms", "1ms", "loss",
                         "0.5%")
         except subprocess.CalledProcessError:
             self.skipTest("this kernel has no netem")

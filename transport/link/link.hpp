@@ -17,6 +17,9 @@
 
 namespace kintsugi::transport {
 
+// A peer whose answers came slowly of late may be silent for longer than its deadline, up to so many times as long.
+constexpr std::int64_t kMostPatience = 6;
+
 struct LinkOptions {
   // Both are shares of the caller's one detection budget: a silent peer is down after `ping_deadline`.
   LinkOptions(Duration ping_interval_, Duration ping_deadline_)

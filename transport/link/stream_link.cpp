@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kCopiedPayloadBytes = 16 * kKiB;
 constexpr std::size_t kBatchBytes = 64 * kKiB;
 
-// How far silence may go beyond the slowest answer of late, and beyond the deadline.
-constexpr std::int64_t kTimesSlowest = 8, kMostDeadlines = 6;
+// How far silence may go beyond the slowest answer of late.
+constexpr std::int64_t kTimesSlowest = 8;
 
 std::span<const std::byte> bytes_of(const Frame& frame) {
   return std::as_bytes(std::span(frame.begin(), frame.size()));
@@ -270,7 +270,7 @@ void StreamLink::on_pong(std::uint64_t id) {
 Duration StreamLink::patience() const {
   // What has lately been slow to answer, on a machine that has much else to do, may be so again: the silence that means an
   // end follows what was seen (after Hayashibara et al., "The phi accrual failure detector", 2004).
-  const Duration seen = std::min(slowest_ * kTimesSlowest, options_.ping_deadline * kMostDeadlines);
+  const Duration seen = std::min(slowest_ * kTimesSlowest, options_.ping_deadline * kMostPatience);
   const Duration deadline = answered_ ? std::max(options_.ping_deadline, seen) : options_.first_answer;
   return peer_.hello.role == LinkRole::client ? std::max(deadline, options_.of_clients) : deadline;
 }

@@ -22,6 +22,7 @@ inline std::vector<JournalEntry> one_of_each() {
       {6, GenerationMade{{2}, {5}, {3, 9}, {11}, "rank 2 was killed by signal 9", 6, true}},
       {-7, Event{{2}, {3, 9}, 6, EventKind::first_commit, "supervisor", "rank 2", "goes on", 10, 11, 12, {13}}},
       {8, RecordSeen{{2}, {103}, {std::byte{0}, std::byte{255}, std::byte{7}}}},
+      {9, IncidentOver{{2}, 6, "rank lost", "rank 2", "was killed", {3, 9}, 1, 11, 12, 13, 14, 15, 16, 17}},
   };
 }
 
@@ -37,7 +38,7 @@ inline JournalEntry random_entry(std::uint64_t seed, std::uint64_t n, std::uint3
   const auto wall = static_cast<std::int64_t>(n);
   const auto number = static_cast<std::uint32_t>(n);
   const std::string tag = std::to_string(n);
-  switch (below(8)) {
+  switch (below(9)) {
     case 0: return {wall, Started{.epoch = 1 + number, .host = tag}};
     case 1: return {wall, NodeJoined{.node = {1 + below(40)}, .host = tag}};
     case 2: return {wall, NodeLeft{{1 + below(40)}, tag}};
@@ -45,6 +46,7 @@ inline JournalEntry random_entry(std::uint64_t seed, std::uint64_t n, std::uint3
     case 4: return {wall, Ended{{1 + below(60)}, 0, tag}};
     case 5: return {wall, GenerationMade{.job = {1 + below(60)}, .generation = {1, number}, .next_rank = {number}}};
     case 6: return {wall, RecordSeen{{1 + below(60)}, {n}, {}}};
+    case 7: return {wall, IncidentOver{.job = {1 + below(60)}, .id = number, .target = tag}};
     default: return {wall, Event{.job = {1 + below(60)}, .incident = below(incidents), .text = tag}};
   }
 }

@@ -98,6 +98,17 @@ TEST(Dial, nobody_there_ends_at_the_deadline_and_names_the_addresses) {
   EXPECT_THAT(link.error().message, HasSubstr("Connection refused"));
 }
 
+TEST(Dial, a_name_that_no_server_knows_yet_is_asked_for_again_until_the_deadline) {
+  Inbox inbox;
+  LinkService service{Logger()};
+  const Instant began = SteadyClock().now();
+  const auto link =
+      service.dial_and_wait({{"not-yet.invalid:7700"}, {}, {}, milliseconds(400), calm(), inbox.callbacks()});
+  ASSERT_FALSE(link.ok());
+  EXPECT_GE(SteadyClock().now() - began, milliseconds(390));
+  EXPECT_THAT(link.error().message, HasSubstr("no supervisor answered at not-yet.invalid:7700 within 400 ms"));
+}
+
 TEST(Dial, a_host_that_accepts_and_says_nothing_costs_one_attempt) {
   auto [kept, dead] = dead_address();
   ASSERT_EQ(0, ::listen(kept.get(), 1));
