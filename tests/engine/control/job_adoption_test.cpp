@@ -19,7 +19,7 @@ class Adoption : public JobCase {
   void restart(std::optional<Generation> promised = std::nullopt) {
     former = resumed;
     JobRequest request = job_request(asked);
-    request.epoch = 2;
+    request.epoch = epoch;
     const kintsugi::Adoption known_to_it{promised.value_or(machine.generation()),
                                          machine.next_rank().value,
                                          machine.incidents(),
@@ -55,6 +55,7 @@ class Adoption : public JobCase {
   std::optional<DecisionRecord> journaled;
   bool paused = false;
   std::uint32_t asked = 4;  // ranks
+  std::uint32_t epoch = 2;  // of the supervisor that comes
 };
 
 TEST_F(Adoption, whole_membership_goes_on_undisturbed) {
@@ -94,6 +95,19 @@ TEST_F(Adoption, a_generation_after_it_counts_in_the_new_epoch) {
   EXPECT_EQ(said<effect::Fence>()->generation, (Generation{2, 1}));
   change();
   EXPECT_EQ(machine.plan()->generation, (Generation{2, 1}));
+}
+
+TEST_F(Adoption, a_supervisor_of_the_same_epoch_counts_on) {
+  epoch = 1;  // its actor alone was restarted
+  restart();
+  come_back(7);
+  come_back(9);
+  EXPECT_EQ(machine.phase(), JobPhase::running);
+  EXPECT_EQ(said<effect::Fence>(), nullptr);
+  EXPECT_EQ(machine.generation(), (Generation{1, 1}));
+  kill(3);
+  ASSERT_NE(said<effect::Fence>(), nullptr);
+  EXPECT_EQ(said<effect::Fence>()->generation, (Generation{1, 2}));
 }
 
 TEST_F(Adoption, a_rank_that_died_meanwhile_is_succeeded_at_once) {
