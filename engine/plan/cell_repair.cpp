@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/assert.hpp"
 #include "base/units.hpp"
@@ -276,12 +277,17 @@ class Repairer {
     const bool in_stage = is_in_stage(places_[window.first].piece, stage);
     Window best = window;
     double lowest = 0;
+    std::uint32_t fewest = 0;    // that are so busy
     std::vector<double> joined;  // since `best`
     for (bool first = true; in_stage; first = false) {
-      const double most = std::max(loads.empty() ? 0 : loads.rbegin()->first, share(window, stage));
-      if (first || most < lowest) {
+      const double mine = share(window, stage), theirs = loads.empty() ? 0 : loads.rbegin()->first;
+      const double most = std::max(mine, theirs);
+      // Elsewhere others may be as busy: then as few as can be stay so here.
+      const std::uint32_t count = (mine == most ? window.members : 0) + (theirs == most ? loads.rbegin()->second : 0);
+      if (first || std::tie(most, count) < std::tie(lowest, fewest)) {
         best = window;
         lowest = most;
+        fewest = count;
         joined.clear();
       }
       const auto left = neighbour(window, true, stage), right = neighbour(window, false, stage);

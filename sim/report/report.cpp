@@ -102,6 +102,7 @@ Json machine_of(const FleetReport& r) {
             {"shards", fold.shards},
             {"real_shards", fold.real_shards},
             {"width_divisor", fold.divisor},
+            {"reports", "of members that are as their plan makes one expect: one event"},
             {"steps", "of a generation the machine sees the first and the last"}}}};
 }
 

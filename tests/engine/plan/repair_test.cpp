@@ -5,6 +5,7 @@
 
 #include "base/philox.hpp"
 #include "engine/plan/cell_line.hpp"
+#include "engine/plan/cell_repair.hpp"
 #include "engine/plan/plan_changes.hpp"
 #include "tests/engine/plan/plan_cases.hpp"
 
@@ -103,6 +104,28 @@ class RepairTest : public ::testing::Test {
   Plan before_, plan_;
   PlanChanges changes_;
 };
+
+// Two stages of one cost, sixteen lanes a member: whom a loss leaves with one lane more is sixteen neighbours in each.
+TEST(CellRepair, each_of_two_newcomers_relieves_a_whole_place_though_the_other_is_as_busy) {
+  const CellLine line{{1.0, 1.0}, 320};
+  CellPieces pieces;
+  std::vector<PlanMember> workers;
+  for (std::uint32_t r = 0; r < 40; ++r) {
+    pieces.push_back({{r}, 16 * r, 16 * r + 16});
+    if (r != 9 && r != 29) workers.push_back({{r}, {r}});
+  }
+  const auto busiest_after_repair = [&] {
+    Plan before;
+    for (const CellPiece& piece : pieces) before.ranks.push_back({piece.rank, {piece.rank.value}});
+    std::sort(before.ranks.begin(), before.ranks.end());
+    pieces = repair_cells(line, pieces, before, workers).pieces;
+    return busiest_load(line, pieces);
+  };
+  EXPECT_EQ(busiest_after_repair(), 17);
+  workers.push_back({{100}, {100}});
+  workers.push_back({{101}, {101}});
+  EXPECT_EQ(busiest_after_repair(), 16);
+}
 
 TEST_F(RepairTest, nothing_changes_where_nobody_is_gone) {
   begin(8, 2, 8);
