@@ -124,7 +124,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
     Duration longest = seconds(ResilienceConfig{}.orphan_limit);
     for (const auto& [id, admitted] : found_->jobs) {
       jobs_[id].follows = true;
-      start_job(id, admitted, found_->adoptions.at(id));
+      start_job(id, admitted, found_->adoptions.at(id), found_->state.jobs.at(id));
       longest = std::max(longest, seconds(admitted.config.resilience.orphan_limit));
     }
     for (const journaled::Ended& end : found_->state.ended)
@@ -343,16 +343,17 @@ class ClusterSupervisor final : public caf::event_based_actor {
       return;
     }
     if (job.follower) answer(job.follower, acceptance(id));
-    start_job(id, admitted, std::nullopt);
+    start_job(id, admitted);
   }
 
-  void start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption) {
+  void start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption = std::nullopt,
+                 std::optional<RestartJob> before = std::nullopt) {
     Job& job = jobs_[id];
     job.view.job = id;
     job.view.name = admitted.config.name;
     job.supervisor =
-        spawn_job_supervisor(system(), {id, epoch(), admitted, std::move(adoption), parts_.version, parts_.clock,
-                                        parts_.logger.with_component("job"), this, journal_});
+        spawn_job_supervisor(system(), {id, epoch(), admitted, std::move(adoption), std::move(before), parts_.version,
+                                        parts_.clock, parts_.logger.with_component("job"), this, journal_});
     carry_out(members_.step(member_event::JobWants{id}));
   }
 

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "actors/checkpoint_coordinator.hpp"
 #include "actors/job_frames.hpp"
 #include "actors/job_journal.hpp"
 #include "actors/report.hpp"
+#include "actors/restart.hpp"
 #include "actors/save_folder.hpp"
 #include "engine/control/recovery_codec.hpp"
 #include "engine/plan/plan_codec.hpp"
@@ -38,7 +40,9 @@ class JobSupervisor final : public caf::event_based_actor {
         frames_(parts_.job, parts_.admitted),
         machine_(job_request(parts_.job, parts_.epoch, parts_.admitted)),
         journal_(machine_, parts_.journal),
-        report_(parts_.admitted, parts_.clock->now()),
+        before_(parts_.before ? reported_before(*parts_.before, {parts_.clock->now(), wall_clock_ns()})
+                              : ReportedBefore{parts_.clock->now(), {}}),
+        report_(parts_.admitted, before_.began),
         phase_began_(parts_.clock->now()),
         reported_(parts_.admitted.first) {}
 
@@ -47,6 +51,7 @@ class JobSupervisor final : public caf::event_based_actor {
   caf::behavior make_behavior() override {
     const Instant now = parts_.clock->now();
     if (parts_.adoption) last_record_ = parts_.adoption->record;
+    for (const IncidentReport& incident : before_.incidents) report_.incident(incident);
     carry_out(parts_.adoption ? machine_.adopt(*parts_.adoption, now) : machine_.start(now));
     return {
         [this](const NodeOffered& m) {
@@ -112,6 +117,7 @@ class JobSupervisor final : public caf::event_based_actor {
       }
       case schemas::Message::STEP_HISTORY:
         for (const auto step : m.getStepHistory().getSteps()) hear(read_record(step.getRecord()), step.getSeconds());
+        if (asked_for_steps_ == node) ask_for_steps();
         return;
       case schemas::Message::JOB_STATE: return on_job_state(node, m.getJobState());
       case schemas::Message::FINISHED: {
@@ -145,9 +151,32 @@ class JobSupervisor final : public caf::event_based_actor {
     feed(job_event::RankUp{{in.getRank()}, kernel_variant_});
   }
 
-  // Of a step that is not reported yet; twice is once.
+  // Twice is once. Of a step before the newest that is reported it fills a place in the report; a later one waits until the
+  // machine knows that it is final.
   void hear(const DecisionRecord& record, double seconds) {
-    if (record.lineage == parts_.admitted.lineage && record.step > reported_) heard_[record.step] = {record, seconds};
+    if (record.lineage != parts_.admitted.lineage) return;
+    if (record.step <= reported_) return report_.step_final(record, seconds, parts_.clock->now());
+    const auto [at, fresh] = heard_.try_emplace(record.step, Heard{record, seconds});
+    if (!fresh && (record.generation > at->second.record.generation || at->second.seconds == 0)) {
+      at->second = {record, seconds};
+    }
+  }
+
+  // Steps that only a former supervisor and ranks of one node had said: another node keeps them as well. One is asked at a
+  // time, each once in a generation.
+  void ask_for_steps() {
+    asked_for_steps_.reset();
+    const std::optional<Step> up_to = report_.gap();
+    if (!up_to) return;
+    for (const auto& [node, offered] : nodes_) {
+      if (!asked_before_.insert(node).second) continue;
+      asked_for_steps_ = node;
+      return to_node(node, frames_.steps_wanted(report_.whole(), *up_to));
+    }
+  }
+  void ask_again_for_steps() {
+    asked_before_.clear();
+    ask_for_steps();
   }
 
   void on_job_state(NodeId node, schemas::JobState::Reader in) {
@@ -165,7 +194,7 @@ class JobSupervisor final : public caf::event_based_actor {
   void on_rank_report(NodeId node, schemas::RankReport::Reader in) {
     RankReport report = read_holding(in.getHolding(), node, true);
     peers_[report.rank].ucx_address.assign(in.getUcxAddress().begin(), in.getUcxAddress().end());
-    for (const auto record : in.getRecords()) heard_.try_emplace({record.getStep()}, Heard{read_record(record), 0});
+    for (const auto record : in.getRecords()) hear(read_record(record), 0);
     feed(job_event::RankReported{read_generation(in.getGeneration()), std::move(report)});
   }
 
@@ -226,7 +255,13 @@ class JobSupervisor final : public caf::event_based_actor {
   void carry_out(const job_effect::Fence& e) {
     parts_.logger.info("fencing", {{"job", parts_.job.value}, {"generation", to_string(e.generation)}, {"why", e.why}});
     phase_began_ = parts_.clock->now();
-    promise(journal_.generation(e.why), [this, e] { to_nodes(frames_.fence(e, reported_)); });
+    promise(journal_.generation(e.why), [this, e] { to_nodes(frames_.fence(e, known_step())); });
+  }
+
+  // Of a few steps before the newest, members say again what a rank may have decided and not got to say.
+  Step known_step() const {
+    constexpr std::uint64_t kSaidAgain = 64;
+    return std::max(report_.whole(), Step{reported_.value - std::min(reported_.value, kSaidAgain)});
   }
 
   void carry_out(const job_effect::Intend& e) { to_nodes(frames_.intend(e.generation)); }
@@ -240,6 +275,7 @@ class JobSupervisor final : public caf::event_based_actor {
   void carry_out(const job_effect::Incident& e) {
     const IncidentReport& i = e.report;
     report_.incident(i);
+    journal_.incident(i, parts_.clock->now());
     parts_.logger.warning("an incident is over", {{"job", parts_.job.value},
                                                   {"kind", i.kind},
                                                   {"target", i.target},
@@ -258,12 +294,14 @@ class JobSupervisor final : public caf::event_based_actor {
     lose(trained_ ? "recovery" : "startup");
     trained_ = true;
     to_nodes(frames_.resume(e.generation));
+    ask_again_for_steps();
   }
 
   void carry_out(const job_effect::Adopted& e) {
     report_.planned(e.plan, kernel_variant_);
     lose("without supervisor");
     trained_ = true;
+    ask_again_for_steps();
   }
 
   // Steps whose root's words did not get here in time come in what members say at a fence, or nodes after a restart.
@@ -385,6 +423,7 @@ class JobSupervisor final : public caf::event_based_actor {
   JobMachine machine_;
   JobJournal journal_;
   Promises promises_;
+  const ReportedBefore before_;
   Report report_;
   Instant phase_began_;
   std::map<NodeId, NodeOffered> nodes_;
@@ -393,6 +432,8 @@ class JobSupervisor final : public caf::event_based_actor {
   std::map<ShardId, Digest> saved_;
   std::map<Step, Heard> heard_;  // final, as members say, and not in the report yet
   Step reported_;
+  std::optional<NodeId> asked_for_steps_;
+  std::set<NodeId> asked_before_;
   std::string kernel_variant_, last_note_;
   std::optional<DecisionRecord> last_record_;
   double tokens_per_second_ = 0;

@@ -150,8 +150,14 @@ class NodeSupervisor final : public caf::event_based_actor {
   void dial_again() {
     if (ending_) return;
     const Duration left = allegiance_.time_left(clock_.now());
-    if (left <= Duration{}) return end({1, allegiance_.last_words()});
-    dial(std::min(left, kRedialDeadline * static_cast<std::int64_t>(addresses_.size())));
+    if (left <= Duration{} && jobs_.empty()) return end({1, allegiance_.last_words()});
+    if (left <= Duration{} && !std::exchange(parked_, true)) {
+      tell(
+          "kintsugi join: {}; its ranks are parked with all they hold, and go on once there is a supervisor; to give "
+          "them up, end this process\n",
+          allegiance_.last_words());
+    }
+    dial(std::min(parked_ ? kRedialDeadline : left, kRedialDeadline * static_cast<std::int64_t>(addresses_.size())));
   }
 
   void on_link_lost(const std::string& why) {
@@ -161,6 +167,8 @@ class NodeSupervisor final : public caf::event_based_actor {
     if (allegiance_.lose(why, clock_.now())) {
       tell("kintsugi join: the supervisor is lost: {}; {}it is dialed again for {} s\n", why,
            jobs_.empty() ? "" : "training goes on, and ", allegiance_.limit().ns / seconds(1).ns);
+      const Instant park_at = clock_.now() + allegiance_.time_left(clock_.now());
+      for (const auto& [job, actor] : jobs_) send(actor, SupervisionChanged{{true, park_at}});
     }
     delayed_send(this, std::chrono::nanoseconds(kRedialPause.ns), NodeRedial{});
   }
@@ -179,7 +187,11 @@ class NodeSupervisor final : public caf::event_based_actor {
     } else if (!parts_.options.embedded) {
       tell("joined as node {} with {} slots\n", in.getNode(), parts_.options.slots);
     }
-    for (const auto& [job, actor] : jobs_) send(actor, Restate{});
+    parked_ = false;
+    for (const auto& [job, actor] : jobs_) {
+      send(actor, SupervisionChanged{});
+      send(actor, Restate{});
+    }
   }
 
   // From a supervisor that must not be served. The right one may be further down the list.
@@ -260,6 +272,7 @@ class NodeSupervisor final : public caf::event_based_actor {
         case schemas::Message::PREPARE: to_job({in.getPrepare().getJob()}, message); break;
         case schemas::Message::RESUME: to_job({in.getResume().getJob()}, message); break;
         case schemas::Message::SAVE: to_job({in.getSave().getJob()}, message); break;
+        case schemas::Message::STEPS_WANTED: to_job({in.getStepsWanted().getJob()}, message); break;
         case schemas::Message::STOP: to_job({in.getStop().getJob()}, message); break;
         case schemas::Message::LEAVE: end({0, in.getLeave().cStr()}); break;
         case schemas::Message::REFUSED: on_refused(in.getRefused().getMessage().cStr()); break;
@@ -332,6 +345,7 @@ class NodeSupervisor final : public caf::event_based_actor {
   std::vector<std::string> addresses_;  // the next to be dialed first
   JournalCopy journal_copy_;
   std::map<JobId, caf::actor> jobs_;
+  bool parked_ = false;  // the limit has passed, and it was told
   bool afresh_ = false;  // a hello waits for the end of jobs
   std::optional<NodeExit> ending_;
 };

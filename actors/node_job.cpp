@@ -41,6 +41,7 @@ class NodeJob final : public caf::event_based_actor {
         [this](const JobFrame& m) { on_job_frame(m.message); },
         [this](const FromRank& m) { on_rank_frame(m); },
         [this](const RankGone& m) { on_gone(m); },
+        [this](const SupervisionChanged& m) { pass_on(m.supervision); },
         [this](const Restate&) { restate(); },
     };
   }
@@ -78,6 +79,11 @@ class NodeJob final : public caf::event_based_actor {
       case schemas::Message::KILL_RANK: kill(in.getKillRank()); return {};
       case schemas::Message::INJECT: return inject(in.getInject());
       case schemas::Message::STOP: stop(in.getStop().getWhy().cStr()); return {};
+      case schemas::Message::STEPS_WANTED: {
+        const auto wanted = in.getStepsWanted();
+        spoken_.send_steps_between(job_, {wanted.getAfter()}, {wanted.getUpTo()}, to_supervisor());
+        return {};
+      }
       default: break;
     }
     // A fence is for all that live. What follows it is for the members of its plan: a rank that came up since is not one.
@@ -173,9 +179,7 @@ class NodeJob final : public caf::event_based_actor {
 
   // In this order: a supervisor that knows the state decides, and then it must know the steps.
   void restate() {
-    const auto up = [this](transport::Frame frame) {
-      send(owner_, UpFrame{std::make_shared<transport::Frame>(std::move(frame))});
-    };
+    const auto up = to_supervisor();
     spoken_.send_steps(job_, up);
     const std::vector<RankReport> left_behind = memory_.left_behind([&](RankId rank) { return ranks_.contains(rank); });
     up(make_frame([&](schemas::Message::Builder m) {
@@ -198,6 +202,22 @@ class NodeJob final : public caf::event_based_actor {
     spoken_.send_ends(up);
   }
 
+  Spoken::Send to_supervisor() {
+    return
+        [this](transport::Frame frame) { send(owner_, UpFrame{std::make_shared<transport::Frame>(std::move(frame))}); };
+  }
+
+  void pass_on(const Supervision& supervision) {
+    for (auto& [rank, local] : ranks_) {
+      to_rank(local, make_frame([&](schemas::Message::Builder m) {
+                auto out = m.initSupervision();
+                out.setLost(supervision.lost);
+                out.setParkAtNs(supervision.park_at.ns);
+              }),
+              {});
+    }
+  }
+
   void to_rank(Local& local, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
     send(local.supervisor, ToRank{std::make_shared<transport::Frame>(std::move(frame)),
                                   std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors))});
@@ -211,6 +231,7 @@ class NodeJob final : public caf::event_based_actor {
   void on_rank_frame(const FromRank& m) {
     if (m.message.which() != schemas::Message::NEED_SEGMENTS) {
       static_cast<void>(guarded([&] { spoken_.keep(m.rank, m.message); }));
+      if (m.message.which() == schemas::Message::STEP_KNOWN) return;
       send(owner_, UpFrame{std::make_shared<transport::Frame>(m.message.copy_frame())});
       return;
     }
@@ -269,6 +290,9 @@ class NodeJob final : public caf::event_based_actor {
   void on_gone(const RankGone& m) {
     ranks_.erase(m.rank);
     spoken_.forget(m.rank);
+    // What it decided and did not get to say.
+    const std::set<Step> unheard = spoken_.keep_unheard(memory_.records_of(m.rank));
+    for (const Step step : unheard) spoken_.send_steps_between(job_, {step.value - 1}, step, to_supervisor());
     tell_supervisor([&](schemas::Message::Builder out) {
       auto down = out.initRankDown();
       down.setJob(job_.value);

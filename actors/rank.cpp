@@ -75,6 +75,10 @@ class RankActor final : public caf::event_based_actor {
         case schemas::Message::FENCE: return on_fence(m.message.get().getFence());
         case schemas::Message::INTEND:
           return parts_.trainer_switch->intend(read_generation(m.message.get().getIntend().getGeneration()));
+        case schemas::Message::SUPERVISION: {
+          const auto in = m.message.get().getSupervision();
+          return parts_.trainer_switch->set_supervision({in.getLost(), Instant{in.getParkAtNs()}});
+        }
         case schemas::Message::PREPARE: return send(stage_, PrepareStage{m.message});
         case schemas::Message::SEGMENTS: return send(stage_, StageSegments{m.message});
         case schemas::Message::RESUME:
@@ -148,6 +152,7 @@ int run_rank_process(const RankProcessOptions& options) {
   // UCX took these over while it was loaded; a crash is told by the exit status, not by a transport's handlers.
   for (const int fatal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::signal(fatal, SIG_DFL);
   const SteadyClock clock;
+  const BootClock boot_clock;
   const RankIdentity& id = options.identity;
   const std::unique_ptr<kernels::Device> device = kernels::cpu::make_cpu_device(id.threads);
   auto context = transport::ucx::UcxContext::create(id.interface);
@@ -167,7 +172,7 @@ int run_rank_process(const RankProcessOptions& options) {
   parts->trainer_switch = trainer_switch;
   parts->logger = options.logger;
   parts->make_stage = [&, device = device.get(), ucx = *context](caf::actor rank) {
-    return spawn_stage(system, {id, device, &clock, trainer_switch, ucx, peak_flops, std::move(rank)});
+    return spawn_stage(system, {id, device, &clock, trainer_switch, ucx, &boot_clock, peak_flops, std::move(rank)});
   };
   const Event done = parts->done;
   const caf::actor rank = system.spawn<RankActor>(parts);

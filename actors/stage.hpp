@@ -38,6 +38,8 @@ class TrainerSwitch {
   void end(const Error& why);
   // Has the running trainer vote for a change to `generation`.
   void intend(Generation generation);
+  // Of this rank's node, from now on and for trainers still to be armed.
+  void set_supervision(const Supervision& supervision);
   std::optional<Error> ended() const;
 
  private:
@@ -46,6 +48,7 @@ class TrainerSwitch {
   Generation of_trainer_;
   Generation fenced_;
   std::optional<Error> fence_reason_, end_reason_;
+  Supervision supervision_;
 };
 
 // --- rank -> stage --------------------------------------------------------------------------------------------------
@@ -83,7 +86,8 @@ struct StageParts {
   const Clock* clock = nullptr;       // likewise
   std::shared_ptr<TrainerSwitch> trainer_switch;
   std::shared_ptr<transport::ucx::UcxContext> ucx;
-  double peak_flops = 0;  // float32 FLOP/s of this rank's threads, measured in this run
+  const Clock* boot_clock = nullptr;  // likewise
+  double peak_flops = 0;              // float32 FLOP/s of this rank's threads, measured in this run
   caf::actor rank;
 };
 
