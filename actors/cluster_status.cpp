@@ -6,7 +6,8 @@
 namespace kintsugi::actors {
 
 std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
-                        const std::vector<JobView>& jobs, std::uint32_t epoch, const std::string& version) {
+                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs, std::uint32_t epoch,
+                        const std::string& version) {
   using Json = nlohmann::ordered_json;
   Json out = {{"version", version}, {"epoch", epoch}, {"nodes", Json::array()}, {"jobs", Json::array()}};
   for (const auto& [id, member] : members.members()) {
@@ -21,6 +22,7 @@ std::string status_json(const Membership& members, const std::map<NodeId, std::s
                             {"labels", n.labels},
                             {"kernel_variant", n.kernel_variant},
                             {"version", n.version},
+                            {"keeps_journal", keepers.contains(id)},
                             {"job", member.lease ? Json(member.lease->value) : Json(nullptr)}});
   }
   for (const JobView& j : jobs) {

@@ -478,7 +478,7 @@ class ClusterSupervisor final : public caf::event_based_actor {
   std::string status() const {
     std::vector<JobView> views;
     for (const auto& [id, job] : jobs_) views.push_back(job.view);
-    return status_json(members_, node_links_.addresses(), views, epoch(), parts_.version);
+    return status_json(members_, node_links_.addresses(), mirrors_.keepers(), views, epoch(), parts_.version);
   }
 
   void stop(const std::string& why) {

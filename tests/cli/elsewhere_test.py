@@ -30,7 +30,7 @@ class SupervisorElsewhere(ClusterTest):
         self.port = free_port()
         addresses = f"{join[0]},127.0.0.1:{self.port}"
         self.nodes = [self.start("join", addresses, *join[1:], "--slots", 2) for _ in range(self.NODES)]
-        self.wait_for_nodes(self.NODES)
+        wait_for(lambda: sum(n["keeps_journal"] for n in self.status()["nodes"]) == self.NODES, "nodes keep the journal")
         shutil.copy(self.folder / "state" / "identity.json", self.identity)
         self.client = self.start("submit", self.job, "--state", "state", "--ranks", 4, "--threads", 1, "--report",
                                  self.report)

@@ -64,8 +64,10 @@ TEST(JournalMirrors, a_promise_waits_for_the_only_node) {
   EXPECT_EQ(shell.safe, 0u);
   shell.make_copies();
   EXPECT_EQ(shell.safe, 0u) << "sent is not kept";
+  EXPECT_TRUE(shell.machine.keepers().empty());
   shell.answer(1);
   EXPECT_EQ(shell.safe, 2u);
+  EXPECT_EQ(shell.machine.keepers(), std::set<NodeId>{{1}});
 }
 
 TEST(JournalMirrors, a_promise_waits_for_two_nodes_and_not_for_a_third) {
