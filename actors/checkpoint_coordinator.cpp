@@ -1,6 +1,6 @@
 #include "actors/checkpoint_coordinator.hpp"
 
-#include <caf/event_based_actor.hpp>
+#include <variant>
 
 #include "actors/save_folder.hpp"
 
@@ -8,37 +8,63 @@ namespace kintsugi::actors {
 
 namespace {
 
-class CheckpointCoordinator final : public caf::event_based_actor {
- public:
-  CheckpointCoordinator(caf::actor_config& config, caf::actor job, std::shared_ptr<std::atomic<bool>> cancelled)
-      : caf::event_based_actor(config), job_(std::move(job)), cancelled_(std::move(cancelled)) {}
+struct HeldSave {
+  caf::actor job;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::variant<std::monostate, BeginSave, CommitSave> in_hand;
+  std::string begun;  // the staging folder; empty: none
+  SaveFolder folder;
+};
 
-  const char* name() const override { return "checkpoint coordinator"; }
+class CheckpointCoordinator final : public Body {
+ public:
+  CheckpointCoordinator(Life life, HeldSave& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
+    carry_out();
     return {
-        [this](const BeginSave& m) { send(job_, SaveBegun{folder_.begin(m.directory)}); },
-        [this](const CommitSave& m) { send(job_, SaveDone{folder_.commit(m.manifest, m.job, *cancelled_)}); },
+        [this](const BeginSave& m) { take(m); },
+        [this](const CommitSave& m) { take(m); },
         [this](const EndSave&) { quit(); },
     };
   }
 
-  void on_exit() override {
-    folder_.abandon();
-    job_ = nullptr;
+  void on_end() override {
+    held_.folder.abandon();
+    held_.job = nullptr;
   }
 
  private:
-  caf::actor job_;
-  std::shared_ptr<std::atomic<bool>> cancelled_;
-  SaveFolder folder_;
+  template <class Order>
+  void take(const Order& order) {
+    held_.in_hand = order;
+    carry_out();
+  }
+
+  void carry_out() {
+    if (const auto* m = std::get_if<BeginSave>(&held_.in_hand)) {
+      Result<std::string> staging = held_.begun;
+      if (held_.begun.empty()) staging = held_.folder.begin(m->directory);
+      if (staging) held_.begun = *staging;
+      send(held_.job, SaveBegun{std::move(staging)});
+    } else if (const auto* commit = std::get_if<CommitSave>(&held_.in_hand)) {
+      SaveDone done{held_.folder.commit(commit->manifest, commit->job, *held_.cancelled)};
+      if (done.outcome) held_.begun.clear();
+      send(held_.job, std::move(done));
+    }
+    held_.in_hand = std::monostate{};
+  }
+
+  HeldSave& held_;
 };
 
 }  // namespace
 
-caf::actor spawn_checkpoint_coordinator(caf::actor_system& system, caf::actor job,
-                                        std::shared_ptr<std::atomic<bool>> cancelled) {
-  return system.spawn<CheckpointCoordinator, caf::detached>(std::move(job), std::move(cancelled));
+caf::actor spawn_checkpoint_coordinator(Place place, std::shared_ptr<std::atomic<bool>> cancelled) {
+  auto held = std::make_shared<HeldSave>();
+  held->job = place.parent;
+  held->cancelled = std::move(cancelled);
+  return spawn_detached(std::move(place), bodies_of<CheckpointCoordinator>(std::move(held)));
 }
 
 }  // namespace kintsugi::actors

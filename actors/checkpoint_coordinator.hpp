@@ -1,23 +1,23 @@
 // Begins, completes or abandons the save of a job. A detached actor: its file I/O may take as long as disks do, and the
-// job supervisor's mailbox must not wait for it.
+// job supervisor's mailbox must not wait for it. The next incarnation carries the order out that the one before had in hand,
+// in the same folder: what is there of it is written over.
 #pragma once
 
 #include <caf/actor.hpp>
-#include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
 
 #include <atomic>
 #include <memory>
 #include <string>
 
-#include "base/log.hpp"
+#include "actors/supervised.hpp"
 #include "engine/model/job_config.hpp"
 #include "engine/state/state_codec.hpp"
 
 namespace kintsugi::actors {
 
 // --- job supervisor -> coordinator ----------------------------------------------------------------------------------
-struct BeginSave {
+struct BeginSave {  // one that is begun goes on: a job supervisor that was restarted saves anew, to the same folder
   std::string directory;
 };
 struct CommitSave {
@@ -35,8 +35,7 @@ struct SaveDone {
 };
 
 // `cancelled`: set by the owner to cut a commit short.
-caf::actor spawn_checkpoint_coordinator(caf::actor_system& system, caf::actor job,
-                                        std::shared_ptr<std::atomic<bool>> cancelled);
+caf::actor spawn_checkpoint_coordinator(Place place, std::shared_ptr<std::atomic<bool>> cancelled);
 
 }  // namespace kintsugi::actors
 

@@ -17,6 +17,7 @@ constexpr Duration kStallLimit = milliseconds(1'200);
 struct Cluster::Impl {
   SteadyClock clock;
   std::optional<StallGuard> stall_guard;
+  std::optional<ActorTree> tree;
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   Event done;
@@ -37,10 +38,12 @@ Cluster::~Cluster() = default;
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   auto impl = std::make_unique<Impl>();
   if (options.on_stall) impl->stall_guard.emplace(kStallLimit, options.on_stall);
-  KINTSUGI_TRY_ASSIGN(impl->supervisor,
-                      spawn_cluster_supervisor(
-                          impl->system, {options.journal, options.embedded, options.version, options.logger,
-                                         &impl->clock, impl->done, impl->stall_guard ? &*impl->stall_guard : nullptr}));
+  impl->tree.emplace(options.logger);
+  KINTSUGI_TRY_ASSIGN(
+      impl->supervisor,
+      spawn_cluster_supervisor(
+          impl->system, {options.journal, options.embedded, options.version, options.logger, &impl->clock, impl->done,
+                         impl->stall_guard ? &*impl->stall_guard : nullptr, &*impl->tree, options.on_spent}));
   impl->links = std::make_unique<transport::LinkService>(options.logger.with_component("link"));
   const caf::actor supervisor = impl->supervisor;
   const auto on_link = [supervisor](std::shared_ptr<transport::Link> link) {

@@ -24,6 +24,8 @@ struct ClusterOptions {
   // This process was away for so long that nodes have given it up. It must not decide who is lost, but end at once and be
   // succeeded as if it had died: nodes go on meanwhile. Empty: it decides.
   std::function<void(Duration)> on_stall;
+  // Its root actor crashes again and again, whatever it has been given to go on with. Likewise; empty: done() fails.
+  std::function<void(const std::string& why)> on_spent;
   std::string version;  // for reports
   Logger logger;
 };

@@ -5,10 +5,32 @@
 
 namespace kintsugi::actors {
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Those from `at` on that are at least so deep, as nested lists; `at` is then past them.
+Json children(const std::vector<ClusterTree::Row>& rows, std::size_t& at, std::uint32_t depth) {
+  Json list = Json::array();
+  while (at < rows.size() && rows[at].actor.depth >= depth) {
+    const ClusterTree::Row& row = rows[at++];
+    const ActorRow& a = row.actor;
+    Json one = {{"actor", a.name},
+                {"incarnation", a.incarnation},
+                {"restarts", a.restarts},
+                {"last_crash", a.last_crash.empty() ? Json(nullptr) : Json(a.last_crash)}};
+    if (row.is_process) one["pid"] = row.pid;
+    one["children"] = children(rows, at, a.depth + 1);
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+}  // namespace
+
 std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
-                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs, std::uint32_t epoch,
-                        const std::string& version) {
-  using Json = nlohmann::ordered_json;
+                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs,
+                        const std::vector<ClusterTree::Row>& actors, std::uint32_t epoch, const std::string& version) {
   Json out = {{"version", version}, {"epoch", epoch}, {"nodes", Json::array()}, {"jobs", Json::array()}};
   for (const auto& [id, member] : members.members()) {
     const NodeInfo& n = member.info;
@@ -47,6 +69,8 @@ std::string status_json(const Membership& members, const std::map<NodeId, std::s
                            {"plan", j.reason}});
   }
   out["incidents"] = Json::array();
+  std::size_t at = 0;
+  out["actors"] = children(actors, at, 0);
   // Names and paths may hold any bytes.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster_tree.hpp"
 #include "actors/job_supervisor.hpp"
 #include "engine/control/membership.hpp"
 
@@ -13,7 +14,7 @@ namespace kintsugi::actors {
 
 // `addresses`: where each member's link comes from. `keepers`: who has a copy of the journal.
 std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
-                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs, std::uint32_t epoch,
-                        const std::string& version);
+                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs,
+                        const std::vector<ClusterTree::Row>& actors, std::uint32_t epoch, const std::string& version);
 
 }  // namespace kintsugi::actors

@@ -67,6 +67,10 @@ JobFrames::Fill JobFrames::intend(Generation generation) const {
   };
 }
 
+JobFrames::Fill JobFrames::restate() const {
+  return [this](schemas::Message::Builder m) { m.initRestate().setJob(id_.value); };
+}
+
 JobFrames::Fill JobFrames::kill_rank(const job_effect::KillRank& e) const {
   return [this, e](schemas::Message::Builder m) {
     auto kill = m.initKillRank();

@@ -30,6 +30,7 @@ class JobFrames {
   Fill resume(Generation generation) const;
   Fill save(std::string staging) const;
   Fill stop(std::string why) const;
+  Fill restate() const;
   Fill steps_wanted(Step after, Step up_to) const;
 
   // To the follower.

@@ -40,7 +40,13 @@ void JobJournal::incident(const IncidentReport& incident, Instant now) {
   write(incident_entry(machine_.request().job, incident, {now, wall_clock_ns()}));
 }
 
+void JobMemo::note(const decltype(JournalEntry::what)& what) {
+  if (const auto* made = std::get_if<journaled::GenerationMade>(&what)) generation = *made;
+  if (const auto* end = std::get_if<journaled::Ended>(&what)) ended = *end;
+}
+
 void JobJournal::write(decltype(JournalEntry::what) what) {
+  memo_.note(what);
   caf::anon_send(writer_, WriteDown{entry_now(std::move(what))});
 }
 

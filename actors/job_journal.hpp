@@ -13,11 +13,19 @@ namespace kintsugi::actors {
 // The newest record is written down at most so often: a restarted supervisor hears newer ones from its nodes.
 constexpr Duration kRecordInterval = seconds(1);
 
-// Owned by one actor.
+// What a next incarnation of the job's supervisor must know of what is written, or under way to be.
+struct JobMemo {
+  std::optional<journaled::GenerationMade> generation;  // the newest
+  std::optional<journaled::Ended> ended;
+
+  void note(const decltype(JournalEntry::what)& what);
+};
+
+// Owned by one incarnation of an actor; `memo` outlives it.
 class JobJournal {
  public:
-  // `writer` may be none while nothing is written.
-  JobJournal(const JobMachine& machine, caf::actor writer) : machine_(machine), writer_(std::move(writer)) {}
+  JobJournal(const JobMachine& machine, caf::actor writer, JobMemo& memo)
+      : machine_(machine), writer_(std::move(writer)), memo_(memo) {}
 
   // What is to be promised before members are told of `machine`'s generation or of ranks with new numbers.
   journaled::GenerationMade generation(const std::string& why) const;
@@ -38,6 +46,7 @@ class JobJournal {
 
   const JobMachine& machine_;
   caf::actor writer_;
+  JobMemo& memo_;
   Instant recorded_{INT64_MIN / 2};
 };
 

@@ -1,10 +1,10 @@
 // The supervisor of one job: a thin shell around JobMachine (DESIGN 5). Frames of nodes become events of the machine;
 // its effects become frames for nodes and for the client that follows. The cluster supervisor owns all links and
-// routes.
+// routes. The next incarnation begins as a restarted supervisor does (engine/control/job_adoption.cpp): with what was written
+// down, and with what nodes restate. The ranks train on meanwhile.
 #pragma once
 
 #include <caf/actor.hpp>
-#include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
 
 #include <memory>
@@ -14,6 +14,8 @@
 
 #include "actors/control_message.hpp"
 #include "actors/job_admission.hpp"
+#include "actors/job_view.hpp"
+#include "actors/supervised.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "engine/control/job_events.hpp"
@@ -60,22 +62,6 @@ struct ToFollower {
   JobId job;
   std::shared_ptr<transport::Frame> frame;
 };
-// What `status` shows; sent at each change.
-struct JobView {
-  struct Rank {
-    RankId rank;
-    NodeId node;
-    std::uint32_t pid = 0;
-    std::uint32_t primaries = 0, replicas = 0;  // shards of the plan
-  };
-  JobId job;
-  std::string name, phase, reason;  // reason: of the plan
-  Generation generation;
-  std::uint64_t incidents = 0;
-  std::uint64_t step = 0, steps = 0;
-  double loss = 0, tokens_per_second = 0;
-  std::vector<Rank> ranks;
-};
 struct NodeDrained {  // nothing of the job is left on it
   NodeId node;
 };
@@ -95,11 +81,11 @@ struct JobParts {
   std::string version;
   const Clock* clock = nullptr;  // outlives the actor
   Logger logger;
-  caf::actor cluster;
   caf::actor journal;  // the writer
 };
 
-caf::actor spawn_job_supervisor(caf::actor_system& system, JobParts parts);
+// A child of the cluster supervisor.
+caf::actor spawn_job_supervisor(Place place, JobParts parts);
 
 }  // namespace kintsugi::actors
 

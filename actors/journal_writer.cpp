@@ -1,9 +1,9 @@
 #include "actors/journal_writer.hpp"
 
-#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
 #include <utility>
+#include <variant>
 
 #include "base/assert.hpp"
 #include "base/clock.hpp"
@@ -12,84 +12,108 @@ namespace kintsugi::actors {
 
 namespace {
 
-class JournalWriter final : public caf::event_based_actor {
- public:
-  JournalWriter(caf::actor_config& config, std::shared_ptr<Journal> journal, caf::actor owner, bool mirrored)
-      : caf::event_based_actor(config), journal_(std::move(journal)), owner_(std::move(owner)), mirrored_(mirrored) {}
+struct HeldJournal {
+  std::shared_ptr<Journal> journal;
+  caf::actor owner;
+  bool mirrored = false;
+  std::uint64_t number = 1;  // of the newest entry; its start was the first
+  bool failed = false;
+  std::variant<std::monostate, WriteDown, Promise, CopyTheJournal> in_hand;
+};
 
-  const char* name() const override { return "journal writer"; }
+class JournalWriter final : public Body {
+ public:
+  JournalWriter(Life life, HeldJournal& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
+    carry_out();
     return {
-        [this](const WriteDown& m) {
-          if (append(m.entry, Durability::buffered)) tell_owner(m.entry, nullptr);
-        },
-        [this](const Promise& m) {
-          if (!append(m.entry, Durability::durable)) return;
-          if (mirrored_)
-            tell_owner(m.entry, m.whom);
-          else
-            send(m.whom, PromiseKept{});
-        },
-        [this](const CopyTheJournal& m) { copy_for(m.node); },
+        [this](const WriteDown& m) { take(m); },
+        [this](const Promise& m) { take(m); },
+        [this](const CopyTheJournal& m) { take(m); },
         [this](const JournalEnd&) { quit(); },
     };
   }
 
-  void on_exit() override { owner_ = nullptr; }
+  void on_end() override { held_.owner = nullptr; }
 
  private:
+  template <class Order>
+  void take(const Order& order) {
+    held_.in_hand = order;
+    carry_out();
+  }
+
+  void carry_out() {
+    std::visit([this](const auto& order) { carry_out(order); }, held_.in_hand);
+    held_.in_hand = std::monostate{};
+  }
+
+  void carry_out(std::monostate) {}
+  void carry_out(const WriteDown& m) {
+    if (append(m.entry, Durability::buffered)) tell_owner(m.entry, nullptr, 0);
+  }
+  void carry_out(const Promise& m) {
+    if (!append(m.entry, Durability::durable)) return;
+    if (held_.mirrored)
+      tell_owner(m.entry, m.whom, m.number);
+    else
+      send(m.whom, PromiseKept{m.number});
+  }
+  void carry_out(const CopyTheJournal& m) {
+    if (held_.failed || !held_.mirrored) return;
+    const Journal& journal = *held_.journal;
+    const Result<JournalContents> contents = read_journal(journal.directory());
+    if (!contents) return fail(contents.error());
+    send(held_.owner,
+         JournalCopied{m.node, held_.number,
+                       std::make_shared<const std::vector<JournalPiece>>(journal_pieces(
+                           journal.cluster_id(), {journal.epoch(), held_.number}, compacted(contents->entries)))});
+  }
+
   bool append(const JournalEntry& entry, Durability durability) {
-    if (failed_) return false;
-    if (!journal_) return true;
-    const Result<void> appended = journal_->append(entry, durability);
+    if (held_.failed) return false;
+    if (!held_.journal) return true;
+    const Result<void> appended = held_.journal->append(entry, durability);
     if (appended) return true;
     fail(appended.error());
     return false;
   }
 
   void fail(const Error& why) {
-    failed_ = true;
-    send(owner_, JournalFailed{why});
+    held_.failed = true;
+    send(held_.owner, JournalFailed{why});
   }
 
-  void tell_owner(const JournalEntry& entry, const caf::actor& whom) {
-    if (!mirrored_) return;
-    send(owner_, Journaled{++number_, std::make_shared<const std::vector<std::byte>>(encode_entry(entry)), whom});
+  void tell_owner(const JournalEntry& entry, const caf::actor& whom, std::uint64_t promise) {
+    if (!held_.mirrored) return;
+    send(held_.owner,
+         Journaled{++held_.number, std::make_shared<const std::vector<std::byte>>(encode_entry(entry)), whom, promise});
   }
 
-  void copy_for(NodeId node) {
-    if (failed_ || !mirrored_) return;
-    const Result<JournalContents> contents = read_journal(journal_->directory());
-    if (!contents) return fail(contents.error());
-    send(owner_,
-         JournalCopied{node, number_,
-                       std::make_shared<const std::vector<JournalPiece>>(journal_pieces(
-                           journal_->cluster_id(), {journal_->epoch(), number_}, compacted(contents->entries)))});
-  }
-
-  const std::shared_ptr<Journal> journal_;
-  caf::actor owner_;
-  const bool mirrored_;
-  std::uint64_t number_ = 1;  // of the newest entry; its start was the first
-  bool failed_ = false;
+  HeldJournal& held_;
 };
 
 }  // namespace
 
-caf::actor spawn_journal_writer(caf::actor_system& system, std::shared_ptr<Journal> journal, caf::actor owner,
-                                bool mirrored) {
-  return system.spawn<JournalWriter, caf::detached>(std::move(journal), std::move(owner), mirrored);
+caf::actor spawn_journal_writer(Place place, std::shared_ptr<Journal> journal, bool mirrored) {
+  auto held = std::make_shared<HeldJournal>();
+  held->journal = std::move(journal);
+  held->owner = place.parent;
+  held->mirrored = mirrored;
+  return spawn_detached(std::move(place), bodies_of<JournalWriter>(std::move(held)));
 }
 
 void Promises::make(const caf::actor& writer, const caf::actor& self, decltype(JournalEntry::what) what,
                     std::function<void()> then) {
   waiting_.push_back(std::move(then));
-  caf::anon_send(writer, Promise{entry_now(std::move(what)), self});
+  caf::anon_send(writer, Promise{entry_now(std::move(what)), self, next_++});
 }
 
-void Promises::kept() {
-  KINTSUGI_ASSERT(!waiting_.empty());
+void Promises::kept(const PromiseKept& which) {
+  if (which.number < first_) return;  // made by an incarnation before, or told twice
+  KINTSUGI_ASSERT(which.number == first_ && !waiting_.empty());
+  ++first_;
   const std::function<void()> then = std::move(waiting_.front());
   waiting_.pop_front();
   then();

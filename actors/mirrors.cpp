@@ -32,7 +32,7 @@ transport::Frame journal_piece_frame(const JournalPiece& piece) {
 
 void Mirrors::on(const Journaled& m) {
   entries_[m.number] = m.entry;
-  if (m.whom) owed_.push_back({m.number, m.whom});
+  if (m.whom) owed_.push_back({m.number, m.whom, m.promise});
   feed(mirror_event::Written{m.number});
 }
 
@@ -66,7 +66,7 @@ void Mirrors::carry_out(const mirror_effect::Send& e) {
 
 void Mirrors::carry_out(const mirror_effect::Safe& e) {
   for (; !owed_.empty() && owed_.front().number <= e.up_to; owed_.pop_front()) {
-    caf::anon_send(owed_.front().whom, PromiseKept{});
+    caf::anon_send(owed_.front().whom, PromiseKept{owed_.front().promise});
   }
 }
 

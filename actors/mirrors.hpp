@@ -45,6 +45,7 @@ class Mirrors {
   struct Owed {
     std::uint64_t number = 0;
     caf::actor whom;
+    std::uint64_t promise = 0;
   };
 
   void feed(const MirrorEvent& event);

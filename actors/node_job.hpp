@@ -1,5 +1,6 @@
 // What one job is on one node: its rank processes, and the memory that outlives them (actors/job_memory.hpp). Routes
-// frames between the ranks and whoever owns this actor, and answers fences with what gone ranks left behind.
+// frames between the ranks and whoever owns this actor, and answers fences with what gone ranks left behind. All of that
+// outlives an incarnation: what crashes here loses the letter in hand, and the supervisor is told that the generation failed.
 #pragma once
 
 #include "actors/rank_supervisor.hpp"
@@ -28,7 +29,7 @@ struct NodeJobEnded {  // told to stop, and every rank process is reaped
   JobId job;
 };
 
-caf::actor spawn_node_job(caf::actor_system& system, NodeServices& services, JobId job, caf::actor owner);
+caf::actor spawn_node_job(Place place, NodeServices& services, JobId job);
 
 }  // namespace kintsugi::actors
 

@@ -2,13 +2,13 @@
 
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <caf/event_based_actor.hpp>
-#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 
 #include <csignal>
 #include <cstdlib>
 
+#include "actors/injection.hpp"
+#include "actors/supervised.hpp"
 #include "kernels/cpu/cpu_device.hpp"
 #include "kernels/cpu/peak.hpp"
 #include "transport/link/link_service.hpp"
@@ -17,55 +17,61 @@ namespace kintsugi::actors {
 
 namespace {
 
-struct RankParts {
+struct HeldRank {
   RankIdentity identity;
   std::string kernel_variant;
   std::shared_ptr<TrainerSwitch> trainer_switch;
-  std::function<caf::actor(caf::actor rank)> make_stage;
+  std::function<caf::actor(Place)> make_stage;
   Event done;  // signalled when the process may end
   Logger logger;
+  caf::actor stage;
+  std::shared_ptr<transport::Link> link;
 };
 
 // Owns the link to the node and answers its pings, so that a rank whose event side is stuck is noticed. Everything that
-// may block is the stage's.
-class RankActor final : public caf::event_based_actor {
+// may block is the stage's. Link and stage outlive an incarnation.
+class Rank final : public Body {
  public:
-  RankActor(caf::actor_config& config, std::shared_ptr<RankParts> parts)
-      : caf::event_based_actor(config), parts_(std::move(*parts)) {}
-
-  const char* name() const override { return "rank"; }
+  Rank(Life life, HeldRank& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
-    stage_ = parts_.make_stage(this);
-    monitor(stage_);
-    set_down_handler([this](caf::down_msg& down) { finish("the stage ended: " + to_string(down.reason)); });
+    if (!held_.stage) held_.stage = held_.make_stage(place("stage"));
     return {
         [this](const LinkUp& up) {
-          link_ = up.link;
+          held_.link = up.link;
           say_hello();
+          tell_actors();
         },
         [this](const LinkFrame& m) { on_frame(m); },
         [](const LinkPing& ping) { ping.link->pong(ping.id); },
         [this](const LinkDown& m) { finish("the node is gone: " + m.why.message); },
         [this](const StageFrame& m) { to_node(std::move(*m.frame)); },
         [this](const StageFailed& m) { on_failure(m); },
+        [this](const ActorsChanged&) { tell_actors(); },
     };
   }
 
-  void on_exit() override {
-    stage_ = nullptr;
-    link_ = nullptr;
+  void on_end() override {
+    held_.stage = nullptr;
+    held_.link = nullptr;
+    held_.make_stage = nullptr;
   }
 
  private:
   void say_hello() {
     to_node(make_frame([&](schemas::Message::Builder m) {
       auto up = m.initRankUp();
-      up.setJob(parts_.identity.job.value);
-      up.setRank(parts_.identity.rank.value);
+      up.setJob(held_.identity.job.value);
+      up.setRank(held_.identity.rank.value);
       up.setPid(static_cast<std::uint32_t>(::getpid()));
-      up.setIncarnation(parts_.identity.incarnation.value);
-      up.setKernelVariant(parts_.kernel_variant);
+      up.setIncarnation(held_.identity.incarnation.value);
+      up.setKernelVariant(held_.kernel_variant);
+    }));
+  }
+
+  void tell_actors() {
+    to_node(make_frame([&](schemas::Message::Builder m) {
+      write_actors(*life().tree, held_.identity.rank.value, m.initProcessActors());
     }));
   }
 
@@ -74,19 +80,25 @@ class RankActor final : public caf::event_based_actor {
       switch (m.message.which()) {
         case schemas::Message::FENCE: return on_fence(m.message.get().getFence());
         case schemas::Message::INTEND:
-          return parts_.trainer_switch->intend(read_generation(m.message.get().getIntend().getGeneration()));
+          return held_.trainer_switch->intend(read_generation(m.message.get().getIntend().getGeneration()));
         case schemas::Message::SUPERVISION: {
           const auto in = m.message.get().getSupervision();
-          return parts_.trainer_switch->set_supervision({in.getLost(), Instant{in.getParkAtNs()}});
+          return held_.trainer_switch->set_supervision({in.getLost(), Instant{in.getParkAtNs()}});
         }
-        case schemas::Message::PREPARE: return send(stage_, PrepareStage{m.message});
-        case schemas::Message::SEGMENTS: return send(stage_, StageSegments{m.message});
+        case schemas::Message::PREPARE: return send(held_.stage, PrepareStage{m.message});
+        case schemas::Message::SEGMENTS: return send(held_.stage, StageSegments{m.message});
         case schemas::Message::RESUME:
-          return send(stage_, TrainStage{read_generation(m.message.get().getResume().getGeneration())});
-        case schemas::Message::SAVE: return send(stage_, SaveStage{m.message.get().getSave().getDirectory().cStr()});
+          return send(held_.stage, TrainStage{read_generation(m.message.get().getResume().getGeneration())});
+        case schemas::Message::SAVE:
+          return send(held_.stage, SaveStage{m.message.get().getSave().getDirectory().cStr()});
+        case schemas::Message::INJECT: {
+          const auto actor = m.message.get().getInject().getTarget().getActor();
+          static_cast<void>(life().tree->crash(parse_actor(actor.cStr()).kind));
+          return;
+        }
         case schemas::Message::STOP: return finish(m.message.get().getStop().getWhy().cStr());
         default:
-          parts_.logger.warning("a message that no rank understands", {{"kind", std::int64_t{m.message.which()}}});
+          held_.logger.warning("a message that no rank understands", {{"kind", std::int64_t{m.message.which()}}});
       }
     });
     if (!read) finish(read.error().message);
@@ -95,19 +107,19 @@ class RankActor final : public caf::event_based_actor {
   // The trainer is cancelled from here, at once; the stage hears of it when it is idle again.
   void on_fence(schemas::Fence::Reader in) {
     const Generation generation = read_generation(in.getGeneration());
-    parts_.trainer_switch->fence(generation, {ErrorAction::cancelled, in.getWhy().cStr()});
-    send(stage_, FenceStage{{in.getLineage()}, generation, {in.getKnownStep()}});
+    held_.trainer_switch->fence(generation, {ErrorAction::cancelled, in.getWhy().cStr()});
+    send(held_.stage, FenceStage{{in.getLineage()}, generation, {in.getKnownStep()}});
   }
 
   void on_failure(const StageFailed& failure) {
     // A process that was told to end has no news for the node.
-    if (parts_.trainer_switch->ended()) return;
+    if (held_.trainer_switch->ended()) return;
     const Error& error = failure.error;
-    parts_.logger.error("the rank failed", {{"why", error.message}});
+    held_.logger.error("the rank failed", {{"why", error.message}});
     to_node(make_frame([&](schemas::Message::Builder m) {
       auto failed = m.initFailed();
-      failed.setJob(parts_.identity.job.value);
-      failed.setRank(parts_.identity.rank.value);
+      failed.setJob(held_.identity.job.value);
+      failed.setRank(held_.identity.rank.value);
       failed.setAction(static_cast<std::uint8_t>(error.action));
       failed.setMessage(error.message);
       write_generation(failure.generation, failed.initGeneration());
@@ -118,19 +130,17 @@ class RankActor final : public caf::event_based_actor {
   }
 
   void to_node(transport::Frame frame) {
-    if (!link_) return;
-    if (const Result<void> sent = link_->send(std::move(frame)); !sent) finish(sent.error().message);
+    if (!held_.link) return;
+    if (const Result<void> sent = held_.link->send(std::move(frame)); !sent) finish(sent.error().message);
   }
 
   void finish(const std::string& why) {
-    parts_.logger.info("the rank ends", {{"why", why}});
-    parts_.trainer_switch->end({ErrorAction::cancelled, why});
-    parts_.done.signal();
+    held_.logger.info("the rank ends", {{"why", why}});
+    held_.trainer_switch->end({ErrorAction::cancelled, why});
+    held_.done.signal();
   }
 
-  RankParts parts_;
-  caf::actor stage_;
-  std::shared_ptr<transport::Link> link_;
+  HeldRank& held_;
 };
 
 // What a rank may take to leave after it was told to.
@@ -165,17 +175,24 @@ int run_rank_process(const RankProcessOptions& options) {
 
   caf::actor_system_config config = make_system_config();
   caf::actor_system system(config);
-  auto parts = std::make_shared<RankParts>();
+  ActorTree tree(options.logger);
+  auto parts = std::make_shared<HeldRank>();
   parts->identity = id;
   parts->kernel_variant = device->traits().kernel_variant;
   const auto trainer_switch = std::make_shared<TrainerSwitch>();
   parts->trainer_switch = trainer_switch;
   parts->logger = options.logger;
-  parts->make_stage = [&, device = device.get(), ucx = *context](caf::actor rank) {
-    return spawn_stage(system, {id, device, &clock, trainer_switch, ucx, &boot_clock, peak_flops, std::move(rank)});
+  parts->make_stage = [&, device = device.get(), ucx = *context](Place place) {
+    return spawn_stage(std::move(place), {id, device, &clock, trainer_switch, ucx, &boot_clock, peak_flops});
   };
   const Event done = parts->done;
-  const caf::actor rank = system.spawn<RankActor>(parts);
+  // The process is replaced.
+  const auto on_spent = [&, end = parts->done](const std::string& why) mutable {
+    trainer_switch->end({ErrorAction::cancelled, why});
+    end.signal();
+  };
+  const caf::actor rank = spawn_supervised({&system, &tree, "rank", nullptr, 0, on_spent}, bodies_of<Rank>(parts));
+  tree.watch(rank);
   transport::LinkService links(options.logger);
   auto link = links.adopt_unix(FileDescriptor(options.socket), {"node", {}}, link_options(), callbacks_to(rank));
   if (!link) {

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
-#include <chrono>
 #include <csignal>
+#include <utility>
 
 namespace kintsugi::actors {
 
@@ -29,45 +28,59 @@ namespace {
 // Between the end of a link and the kill.
 constexpr Duration kLastWords = milliseconds(200);
 
-class RankSupervisor final : public caf::event_based_actor {
- public:
-  RankSupervisor(caf::actor_config& config, NodeServices& services, RankStart start, caf::actor owner)
-      : caf::event_based_actor(config), services_(services), start_(start), owner_(std::move(owner)) {}
+struct HeldRank {
+  NodeServices& services;
+  const RankStart start;
+  caf::actor owner;
+  bool started = false;
+  std::shared_ptr<transport::Link> link = nullptr;
+  pid_t pid = 0;
+  bool stopping = false;
+  bool killed = false;  // here
+  std::string link_lost = {};
+  std::string kill_reason = {};
+};
 
-  const char* name() const override { return "rank_supervisor"; }
+class RankSupervisor final : public Body {
+ public:
+  RankSupervisor(Life life, HeldRank& held) : Body(std::move(life)), held_(held) {}
 
   caf::behavior make_behavior() override {
-    if (const Result<void> started = start_process(); !started)
-      gone("could not start: " + started.error().message, false);
+    if (!std::exchange(held_.started, true)) {
+      if (const Result<void> started = start_process(); !started)
+        gone("could not start: " + started.error().message, false);
+    } else if (held_.pid == 0) {
+      gone("could not start: " + life().before->why, false);
+    }
     return {
         [this](const ToRank& m) { to_rank(m); },
         [this](const StopRank& m) { stop(m.why); },
         [this](const KillRank& m) {
-          link_lost_ = m.why;
+          held_.link_lost = m.why;
           kill();
         },
         [this](const SignalRank& m) {
-          if (pid_ != 0) services_.processes.signal(pid_, m.number);
+          if (held_.pid != 0) held_.services.processes.signal(held_.pid, m.number);
         },
         [this](const LinkFrame& m) {
-          send(owner_, FromRank{start_.rank, m.message});
+          send(held_.owner, FromRank{held_.start.rank, m.message});
         },
         [](const LinkPing& m) { m.link->pong(m.id); },
         [this](const LinkDown& m) { on_link_down(m.why); },
         [this](const ProcessEnded& m) {
           // Told to stop, it exits by itself or is killed here; any other end is an end of its own.
-          const bool expected = stopping_ && (!m.end.signalled || killed_);
-          gone(kill_reason_.empty() ? m.end.text() : kill_reason_, expected);
+          const bool expected = held_.stopping && (!m.end.signalled || held_.killed);
+          gone(held_.kill_reason.empty() ? m.end.text() : held_.kill_reason, expected);
         },
         [this](const KillNow&) { kill(); },
     };
   }
 
-  void on_exit() override {
-    if (link_) link_->close("its supervisor ended");
-    if (pid_ != 0) services_.processes.signal(pid_, SIGKILL);
-    link_ = nullptr;
-    owner_ = nullptr;
+  void on_end() override {
+    if (held_.link) held_.link->close("its supervisor ended");
+    if (held_.pid != 0) held_.services.processes.signal(held_.pid, SIGKILL);
+    held_.link = nullptr;
+    held_.owner = nullptr;
   }
 
  private:
@@ -82,88 +95,82 @@ class RankSupervisor final : public caf::event_based_actor {
     const auto number = [](auto n) { return std::to_string(n); };
     request.arguments = {"kintsugi",      "rank",
                          "--socket",      "3",
-                         "--job",         number(start_.job.value),
-                         "--rank",        number(start_.rank.value),
-                         "--incarnation", number(start_.incarnation.value),
-                         "--threads",     number(start_.threads)};
-    if (start_.ucx_only) request.arguments.emplace_back("--ucx-only");
-    if (!services_.interface.empty()) {
+                         "--job",         number(held_.start.job.value),
+                         "--rank",        number(held_.start.rank.value),
+                         "--incarnation", number(held_.start.incarnation.value),
+                         "--threads",     number(held_.start.threads)};
+    if (held_.start.ucx_only) request.arguments.emplace_back("--ucx-only");
+    if (!held_.services.interface.empty()) {
       request.arguments.emplace_back("--interface");
-      request.arguments.push_back(services_.interface);
+      request.arguments.push_back(held_.services.interface);
     }
     request.descriptors = {theirs.get()};
-    const caf::actor self = this;
-    KINTSUGI_TRY_ASSIGN(pid_, services_.processes.spawn(std::move(request), [self](const ProcessEnd& e) {
-      caf::anon_send(self, ProcessEnded{e});
+    const caf::actor shell = self();
+    KINTSUGI_TRY_ASSIGN(held_.pid, held_.services.processes.spawn(std::move(request), [shell](const ProcessEnd& e) {
+      caf::anon_send(shell, ProcessEnded{e});
     }));
     // Until it is up, its end and the job's deadline for new ranks say enough.
     transport::LinkOptions options = link_options();
     options.first_answer = kStartTime;
-    const std::string peer = fmt::format("rank {}", start_.rank.value);
-    KINTSUGI_TRY_ASSIGN(link_, services_.links.adopt_unix(std::move(ours), {peer, {}}, options, callbacks_to(this)));
+    const std::string peer = fmt::format("rank {}", held_.start.rank.value);
+    KINTSUGI_TRY_ASSIGN(held_.link,
+                        held_.services.links.adopt_unix(std::move(ours), {peer, {}}, options, callbacks_to(shell)));
     return {};
   }
 
   void to_rank(const ToRank& m) {
-    if (!link_) return;
+    if (!held_.link) return;
     std::vector<FileDescriptor> descriptors;
     if (m.descriptors) descriptors = std::move(*m.descriptors);
-    if (const Result<void> sent = link_->send(std::move(*m.frame), std::move(descriptors)); !sent) {
-      link_->close(sent.error().message);
+    if (const Result<void> sent = held_.link->send(std::move(*m.frame), std::move(descriptors)); !sent) {
+      held_.link->close(sent.error().message);
     }
   }
 
   void stop(const std::string& why) {
-    if (stopping_ || pid_ == 0) return;
-    stopping_ = true;
+    if (held_.stopping || held_.pid == 0) return;
+    held_.stopping = true;
     to_rank({std::make_shared<transport::Frame>(make_frame([&](schemas::Message::Builder m) {
                auto out = m.initStop();
-               out.setJob(start_.job.value);
+               out.setJob(held_.start.job.value);
                out.setWhy(why);
              })),
              nullptr});
-    delayed_send(this, std::chrono::nanoseconds(kStopGrace.ns), KillNow{});
+    send_self(kStopGrace, KillNow{});
   }
 
   // A process whose link is down is of no use, whatever it still does. Its own end also closes the link and explains
   // more, so that gets a moment to arrive before the process is killed.
   void on_link_down(const Error& why) {
-    link_ = nullptr;
-    if (pid_ == 0 || stopping_) return;
-    link_lost_ = why.message;
-    delayed_send(this, std::chrono::nanoseconds(kLastWords.ns), KillNow{});
+    held_.link = nullptr;
+    if (held_.pid == 0 || held_.stopping) return;
+    held_.link_lost = why.message;
+    send_self(kLastWords, KillNow{});
   }
 
   void kill() {
-    if (pid_ == 0) return;
-    if (!stopping_) kill_reason_ = "was killed by its node: " + link_lost_;
-    killed_ = true;
-    services_.processes.signal(pid_, SIGKILL);
+    if (held_.pid == 0) return;
+    if (!held_.stopping) held_.kill_reason = "was killed by its node: " + held_.link_lost;
+    held_.killed = true;
+    held_.services.processes.signal(held_.pid, SIGKILL);
   }
 
   void gone(const std::string& why, bool expected) {
-    pid_ = 0;
-    services_.logger.info("a rank process ended", {{"rank", start_.rank.value}, {"why", why}, {"expected", expected}});
-    send(owner_, RankGone{start_.rank, start_.incarnation, why, expected});
+    held_.pid = 0;
+    held_.services.logger.info("a rank process ended",
+                               {{"rank", held_.start.rank.value}, {"why", why}, {"expected", expected}});
+    send(held_.owner, RankGone{held_.start.rank, held_.start.incarnation, why, expected});
     quit();
   }
 
-  NodeServices& services_;
-  const RankStart start_;
-  caf::actor owner_;
-  std::shared_ptr<transport::Link> link_;
-  pid_t pid_ = 0;
-  bool stopping_ = false;
-  bool killed_ = false;  // here
-  std::string link_lost_;
-  std::string kill_reason_;
+  HeldRank& held_;
 };
 
 }  // namespace
 
-caf::actor spawn_rank_supervisor(caf::actor_system& system, NodeServices& services, const RankStart& start,
-                                 caf::actor owner) {
-  return system.spawn<RankSupervisor>(std::ref(services), start, std::move(owner));
+caf::actor spawn_rank_supervisor(Place place, NodeServices& services, const RankStart& start) {
+  auto held = std::shared_ptr<HeldRank>(new HeldRank{services, start, place.parent});
+  return spawn_supervised(std::move(place), bodies_of<RankSupervisor>(std::move(held)));
 }
 
 }  // namespace kintsugi::actors

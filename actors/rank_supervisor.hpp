@@ -1,5 +1,5 @@
 // Owns one rank process on this node: starts it, speaks with it over its Unix link, stops or kills it, and says how it
-// ended once it is reaped.
+// ended once it is reaped. The process and its link outlive an incarnation.
 #pragma once
 
 #include <caf/actor.hpp>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/process.hpp"
+#include "actors/supervised.hpp"
 #include "actors/system.hpp"
 #include "transport/link/link_service.hpp"
 
@@ -20,6 +21,7 @@ struct NodeServices {
   transport::LinkService& links;
   const Logger& logger;
   const std::string& interface;  // of tensors between nodes; empty: any
+  ActorTree& tree;
 };
 
 struct RankStart {
@@ -61,8 +63,7 @@ struct RankGone {  // the last message
 // A rank that does not end by itself so long after StopRank is killed.
 constexpr Duration kStopGrace = milliseconds(1'000);
 
-caf::actor spawn_rank_supervisor(caf::actor_system& system, NodeServices& services, const RankStart& start,
-                                 caf::actor owner);
+caf::actor spawn_rank_supervisor(Place place, NodeServices& services, const RankStart& start);
 
 }  // namespace kintsugi::actors
 

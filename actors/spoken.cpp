@@ -11,6 +11,7 @@ constexpr std::size_t kStepsAFrame = 2'000;  // some 400 KiB
 void Spoken::keep(RankId rank, const ControlMessage& message) {
   switch (message.which()) {
     case schemas::Message::RANK_UP: hellos_.insert_or_assign(rank, message); break;
+    case schemas::Message::PROCESS_ACTORS: actors_.insert_or_assign(rank, message); break;
     case schemas::Message::FINISHED:
     case schemas::Message::FAILED: ends_.insert_or_assign(rank, message); break;
     case schemas::Message::STEP_DONE: keep(message.get().getStepDone(), true); break;
@@ -38,6 +39,7 @@ std::set<Step> Spoken::keep_unheard(const std::vector<DecisionRecord>& records) 
 
 void Spoken::forget(RankId rank) {
   hellos_.erase(rank);
+  actors_.erase(rank);
   ends_.erase(rank);
 }
 
@@ -89,6 +91,10 @@ void Spoken::send_steps_between(JobId job, Step after, Step up_to, const Send& s
     steps.emplace_back(&at->second.record, at->second.seconds);
   }
   send(history_frame(job, steps));
+}
+
+void Spoken::send_actors(const Send& send) const {
+  for (const auto& [rank, message] : actors_) send(message.copy_frame());
 }
 
 void Spoken::send_ends(const Send& send) const {

@@ -35,6 +35,8 @@ class Spoken {
   void send_steps_between(JobId job, Step after, Step up_to, const Send& send) const;
   // finished and failed, as they were.
   void send_ends(const Send& send) const;
+  // The newest processActors of each.
+  void send_actors(const Send& send) const;
 
  private:
   struct Known {
@@ -45,6 +47,7 @@ class Spoken {
   void keep(schemas::StepDone::Reader step, bool as_root);
 
   std::map<RankId, ControlMessage> hellos_;
+  std::map<RankId, ControlMessage> actors_;
   std::map<RankId, ControlMessage> ends_;  // of the generation in force: the last of finished or failed
   std::map<Step, Known> steps_;            // that became final while a rank here took part
 };

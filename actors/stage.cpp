@@ -1,11 +1,9 @@
 #include "actors/stage.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
-#include <caf/send.hpp>
 
-#include <fstream>
-
+#include "actors/preparation.hpp"
+#include "actors/rank_account.hpp"
 #include "engine/control/recovery_codec.hpp"
 #include "engine/pipeline/phase.hpp"
 #include "engine/plan/plan_codec.hpp"
@@ -16,99 +14,35 @@
 
 namespace kintsugi::actors {
 
-void TrainerSwitch::arm(Trainer* trainer, Generation generation) {
-  const std::lock_guard lock(mutex_);
-  trainer_ = trainer;
-  of_trainer_ = generation;
-  if (trainer_ == nullptr) return;
-  trainer_->set_supervision(supervision_);
-  if (end_reason_) trainer_->cancel(*end_reason_);
-  if (generation < fenced_) trainer_->cancel(*fence_reason_);
-}
-
-void TrainerSwitch::fence(Generation generation, const Error& why) {
-  const std::lock_guard lock(mutex_);
-  if (generation <= fenced_) return;
-  fenced_ = generation;
-  fence_reason_ = why;
-  if (trainer_ != nullptr && of_trainer_ < fenced_) trainer_->cancel(why);
-}
-
-void TrainerSwitch::end(const Error& why) {
-  const std::lock_guard lock(mutex_);
-  if (!end_reason_) end_reason_ = why;
-  if (trainer_ != nullptr) trainer_->cancel(*end_reason_);
-}
-
-void TrainerSwitch::intend(Generation generation) {
-  const std::lock_guard lock(mutex_);
-  if (trainer_ != nullptr && of_trainer_ < generation) trainer_->intend(generation);
-}
-
-void TrainerSwitch::set_supervision(const Supervision& supervision) {
-  const std::lock_guard lock(mutex_);
-  supervision_ = supervision;
-  if (trainer_ != nullptr) trainer_->set_supervision(supervision);
-}
-
-std::optional<Error> TrainerSwitch::ended() const {
-  const std::lock_guard lock(mutex_);
-  return end_reason_;
-}
-
 namespace {
 
 namespace shm = transport::shm;
 
-// High-water mark of the resident set, bytes; 0 if the kernel does not tell.
-std::uint64_t peak_memory_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    std::uint64_t kib = 0;
-    if (word == "VmHWM:" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
+struct KeptOfStage {
+  explicit KeptOfStage(StageParts p) : parts(std::move(p)), held(*parts.device, parts.identity.rank) {}
 
-// What a Prepare asks for, decoded.
-struct Preparation {
-  JobConfig job;
-  Plan plan;
-  std::map<RankId, std::vector<std::byte>> ucx_addresses;
-  Step last;
-  std::string resume_directory;
-  Duration step_budget;
-  std::optional<Transition> transition;
+  StageParts parts;
+  RankState held;         // beyond a generation
+  Generation generation;  // the highest fence: nothing of a lower one is accepted
+  Trainer::Account past;  // of trainers that are gone
 };
 
-Result<Preparation> read_preparation(schemas::Prepare::Reader in) {
-  Preparation p;
-  KINTSUGI_TRY_ASSIGN(p.job, parse_job(in.getJobFile().cStr(), "the job as sent by the supervisor"));
-  KINTSUGI_TRY_ASSIGN(p.plan, read_plan(in.getPlan()));
-  const auto addresses = in.getUcxAddresses();
-  if (addresses.size() != p.plan.rank_count()) {
-    return Error{ErrorAction::fail_link, "a plan arrived without an address for each of its ranks"};
-  }
-  for (unsigned i = 0; i < addresses.size(); ++i) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(addresses[i].begin());
-    p.ucx_addresses[p.plan.ranks[i].rank].assign(bytes, bytes + addresses[i].size());
-  }
-  p.last = {in.getSteps()};
-  p.resume_directory = in.getResumeDirectory().cStr();
-  p.step_budget = milliseconds(static_cast<std::int64_t>(in.getStepBudgetMs()));
-  if (in.hasTransition()) p.transition = read_transition(in.getTransition());
-  return p;
-}
-
-class StageActor final : public caf::event_based_actor {
+class Stage final : public Body {
  public:
-  StageActor(caf::actor_config& config, std::shared_ptr<StageParts> parts)
-      : caf::event_based_actor(config), parts_(std::move(*parts)), held_(*parts_.device, parts_.identity.rank) {}
-
-  const char* name() const override { return "stage"; }
+  Stage(Life life, const caf::actor& rank, KeptOfStage& kept)
+      : Body(std::move(life)),
+        rank_(rank),
+        kept_(kept),
+        parts_(kept.parts),
+        held_(kept.held),
+        generation_(kept.generation) {}
+  ~Stage() override { drop_trainer(); }
 
   caf::behavior make_behavior() override {
+    if (life().before && generation_ != Generation{}) {
+      send(rank_,
+           StageFailed{generation_, {ErrorAction::end_generation, "its stage crashed: " + life().before->why}, {}});
+    }
     return {
         [this](const FenceStage& m) { attempt([&] { return fence(m); }); },
         [this](const PrepareStage& m) { attempt([&] { return prepare(m.message.get().getPrepare()); }); },
@@ -118,9 +52,9 @@ class StageActor final : public caf::event_based_actor {
     };
   }
 
-  void on_exit() override {
+  void on_end() override {
     drop_trainer();
-    parts_.rank = nullptr;
+    rank_ = nullptr;
   }
 
  private:
@@ -132,13 +66,12 @@ class StageActor final : public caf::event_based_actor {
     if (!decoded) outcome = decoded;
     if (outcome || outcome.error().action == ErrorAction::cancelled) return;
     show_phase(ChangePhase::suspect);
-    send(parts_.rank,
-         StageFailed{generation_, outcome.error(), trainer_ ? trainer_->lost_peers() : std::set<RankId>{}});
+    send(rank_, StageFailed{generation_, outcome.error(), trainer_ ? trainer_->lost_peers() : std::set<RankId>{}});
   }
 
   template <class Fill>
   void tell_node(Fill fill) {
-    send(parts_.rank, StageFrame{std::make_shared<transport::Frame>(make_frame(fill))});
+    send(rank_, StageFrame{std::make_shared<transport::Frame>(make_frame(fill))});
   }
 
   // The trainer of the generation before has stopped by now: the switch cancelled it. It stays until the next plan is
@@ -147,6 +80,7 @@ class StageActor final : public caf::event_based_actor {
     if (wanted.generation <= generation_) return {};
     show_phase(ChangePhase::fence);
     generation_ = wanted.generation;
+    answered_ = true;
     fence_ = {parts_.identity.job, wanted.lineage, wanted.generation};
     preparation_.reset();
     blueprint_.reset();
@@ -175,7 +109,7 @@ class StageActor final : public caf::event_based_actor {
   Result<void> prepare(schemas::Prepare::Reader in) {
     KINTSUGI_TRY_ASSIGN(Preparation preparation, read_preparation(in));
     const Plan& plan = preparation.plan;
-    if (plan.generation < generation_) return {};  // overtaken by a fence
+    if (plan.generation < generation_ || !answered_) return {};  // overtaken by a fence, or of the incarnation before
     const RankId self = parts_.identity.rank;
     if (transport::Fence{plan.job, plan.lineage, plan.generation} != fence_ || !plan.has(self)) {
       return Error{ErrorAction::end_generation,
@@ -225,7 +159,7 @@ class StageActor final : public caf::event_based_actor {
   // Collects the parts; the last one goes on.
   Result<void> take_segments(const ControlMessage& message) {
     const auto in = message.get().getSegments();
-    if (read_generation(in.getGeneration()) != generation_ || !blueprint_) return {};  // overtaken by a fence
+    if (read_generation(in.getGeneration()) != generation_ || !blueprint_) return {};  // likewise
     std::vector<FileDescriptor>& fds = message.descriptors();
     if (fds.size() != in.getParts().size()) {
       return Error{ErrorAction::end_generation, "the node sent memory without its descriptors"};
@@ -320,7 +254,7 @@ class StageActor final : public caf::event_based_actor {
   }
 
   Result<void> train(Generation generation) {
-    if (generation != generation_) return {};  // overtaken by a fence
+    if (generation != generation_ || !answered_) return {};  // likewise
     KINTSUGI_ASSERT_MSG(trainer_ != nullptr, "told to train before it was prepared");
     show_phase(ChangePhase::resume);
     // The root's word goes to the supervisor. Elsewhere the node keeps that of its first rank, for one that asks.
@@ -347,46 +281,24 @@ class StageActor final : public caf::event_based_actor {
   void drop_trainer() {
     if (!trainer_) return;
     parts_.trainer_switch->arm(nullptr, {});
-    past_ += trainer_->account();
+    kept_.past += trainer_->account();
     trainer_.reset();
   }
 
   void write_account(schemas::RankAccount::Builder out) const {
-    Trainer::Account a = past_;
-    a += trainer_->account();
+    Trainer::Account account = kept_.past;
+    account += trainer_->account();
     out.setJob(parts_.identity.job.value);
     out.setRank(parts_.identity.rank.value);
-    out.setCells(a.cells);
-    out.setMicrobatches(a.work.backward);
-    out.setForwardAgain(a.work.forward_again);
-    out.setBackwardAgain(a.work.backward_again);
-    out.setFlops(a.work.flops);
-    out.setParameterBytes(a.parameter_bytes);
-    out.setStateBytes(a.state_bytes);
-    out.setReplicaBytes(a.replica_bytes);
     write_generation(generation_, out.initGeneration());
-    out.setComputeSeconds(a.busy_seconds);
-    out.setWaitSeconds(a.wait_seconds);
-    out.setPeakMemoryBytes(peak_memory_bytes());
     out.setPeakFlopsPerSecond(parts_.peak_flops);
     out.setStep(trainer_->step().value);
     write_digest(trainer_->final_digest(), out.initFinalDigest());
-    auto traffic = out.initTraffic(static_cast<unsigned>(a.traffic.size()));
-    unsigned i = 0;
-    std::uint64_t sent = 0, received = 0;
-    for (const auto& [peer, t] : a.traffic) {
-      traffic[i].setPeer(peer.value);
-      traffic[i].setBytesSent(t.bytes_sent);
-      traffic[i].setBytesReceived(t.bytes_received);
-      sent += t.bytes_sent;
-      received += t.bytes_received;
-      ++i;
-    }
-    out.setBytesSent(sent);
-    out.setBytesReceived(received);
+    write_work(account, out);
   }
 
   Result<void> save(const std::string& staging) {
+    if (!answered_) return {};  // of the incarnation before
     KINTSUGI_ASSERT_MSG(trainer_ != nullptr, "told to save before it has state");
     const RankProgram& program = trainer_->blueprint().program;
     const ModelLayout& layout = trainer_->blueprint().layout;
@@ -414,9 +326,12 @@ class StageActor final : public caf::event_based_actor {
     return {};
   }
 
-  StageParts parts_;
-  RankState held_;         // beyond a generation
-  Generation generation_;  // the highest fence: nothing of a lower one is accepted
+  caf::actor rank_;
+  KeptOfStage& kept_;
+  StageParts& parts_;
+  RankState& held_;
+  Generation& generation_;
+  bool answered_ = false;  // a fence, by this incarnation: what was meant for the one before is not for it
   transport::Fence fence_;
   std::unique_ptr<transport::ucx::UcxCarrier> ucx_;  // of this generation, until it is connected
   // Of this generation, as far as it has come.
@@ -426,13 +341,17 @@ class StageActor final : public caf::event_based_actor {
   std::map<RankId, FileDescriptor> arena_fds_;  // of this node's ranks
   std::unique_ptr<Salvage> salvage_;            // of the trainer before, until there is one
   std::unique_ptr<Trainer> trainer_;
-  Trainer::Account past_;  // of the trainers before
 };
 
 }  // namespace
 
-caf::actor spawn_stage(caf::actor_system& system, StageParts parts) {
-  return system.spawn<StageActor, caf::detached>(std::make_shared<StageParts>(std::move(parts)));
+caf::actor spawn_stage(Place place, StageParts parts) {
+  const std::shared_ptr<TrainerSwitch> trainer_switch = parts.trainer_switch;
+  place.interrupt = [trainer_switch] { trainer_switch->interrupt({ErrorAction::cancelled, "its stage is to crash"}); };
+  auto kept = std::make_shared<KeptOfStage>(std::move(parts));
+  const caf::actor rank = place.parent;
+  return spawn_detached(std::move(place),
+                        [kept, rank](Life life) { return std::make_unique<Stage>(std::move(life), rank, *kept); });
 }
 
 }  // namespace kintsugi::actors

@@ -28,8 +28,10 @@ enum class Mutant : std::uint8_t {
   repeats_samples,             // after a change the data of the step before
   forgets_the_record,          // a rank does not report the newest record that it holds
   tells_before_it_is_durable,  // a generation, to its members
+  // Breaks no rule: what it costs shows in a fleet's figures alone.
+  never_replaces_the_lost,  // while training goes on
 };
-constexpr std::uint8_t kMutants = 19;  // `none` counted
+constexpr std::uint8_t kMutants = 19;  // `none` counted, and not those that break no rule
 
 #ifdef KINTSUGI_MUTANTS
 inline Mutant& active_mutant() {

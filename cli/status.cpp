@@ -16,6 +16,20 @@ struct StatusOptions {
   LogOptions log;
 };
 
+// Whose child each actor is; a process at its root.
+void print_actors(const nlohmann::json& actors, std::size_t depth) {
+  for (const auto& a : actors) {
+    const std::string name = std::string(2 * depth, ' ') + a["actor"].get<std::string>();
+    const std::string process = a.contains("pid") ? "process " + a["pid"].dump() : "";
+    std::string restarts;
+    if (!a["last_crash"].is_null())
+      restarts = fmt::format("restarted {} times: {}", a["restarts"].dump(), a["last_crash"].get<std::string>());
+    const std::string line = fmt::format("{:<34} {:>11}  {:<15} {}", name, a["incarnation"].dump(), process, restarts);
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+    print_actors(a["children"], depth + 1);
+  }
+}
+
 void print(const nlohmann::json& s) {
   fmt::print("{:<5} {:<20} {:>5} {:>6} {:>10}  {}\n", "node", "host", "slots", "cores", "memory", "job");
   for (const auto& n : s["nodes"]) {
@@ -31,6 +45,8 @@ void print(const nlohmann::json& s) {
     if (!j["plan"].get<std::string>().empty()) fmt::print("plan: {}\n", j["plan"].get<std::string>());
   }
   if (s["jobs"].empty()) fmt::print("\nno job\n");
+  fmt::print("\n{:<34} {:>11}\n", "actor", "incarnation");
+  print_actors(s["actors"], 0);
 }
 
 int status(const StatusOptions& o) {
@@ -55,7 +71,8 @@ int status(const StatusOptions& o) {
 }  // namespace
 
 void add_status(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("status", "Nodes, ranks, the plan, step, loss and throughput");
+  CLI::App* command =
+      app.add_subcommand("status", "Nodes, ranks, the plan, step, loss, throughput and the tree of actors");
   auto o = std::make_shared<StatusOptions>();
   add_state_option(*command, o->state);
   command->add_flag("--json", o->json, "print JSON");

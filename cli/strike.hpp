@@ -10,8 +10,9 @@ namespace kintsugi::cli {
 
 struct Target {
   std::optional<std::uint32_t> node, rank, shard;  // none: the supervisor
+  std::string actor;                               // as `status` names it; empty: a process is meant
 };
-// "rank:N", "node:N", "shard:S@rank:R", "supervisor"; empty for anything else.
+// "rank:N", "node:N", "shard:S@rank:R", "actor:NAME", "supervisor"; empty for anything else.
 std::optional<Target> parse_target(const std::string& text);
 
 // Error{tell_user}: no such fault, or no target of it. Error{refuse}: the cluster has no such target, or did not answer; that

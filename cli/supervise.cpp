@@ -58,15 +58,23 @@ std::uint16_t former_port(const Journal& journal) {
 }
 
 // As if it had been killed and started again: nothing of this process is left but what it was asked to do.
-[[noreturn]] void start_again(Duration slept) {
-  tell(
-      "kintsugi: this supervisor did not run for {:.1f} s, and its nodes have given it up; it starts again and takes "
-      "them "
-      "up as they are\n",
-      slept.seconds());
+[[noreturn]] void start_again() {
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   ::execv("/proc/self/exe", own_arguments());
   std::_Exit(kFailed);  // the nodes wait for the next one
+}
+
+[[noreturn]] void start_again_after(Duration slept) {
+  tell(
+      "kintsugi: this supervisor did not run for {:.1f} s, and its nodes have given it up; it starts again and takes "
+      "them up as they are\n",
+      slept.seconds());
+  start_again();
+}
+
+[[noreturn]] void start_again_from_journal(const std::string& why) {
+  tell("kintsugi: {}; this supervisor starts again from its journal and takes its nodes up as they are\n", why);
+  start_again();
 }
 
 int wait_for_end(Inbox& inbox, actors::Cluster& cluster) {
@@ -175,7 +183,8 @@ int supervise(const SuperviseOptions& o) {
   options.port = listen->port != 0 ? listen->port : taken->port != 0 ? taken->port : former_port(**journal);
   options.identity = std::move(*identity);
   options.journal = *journal;
-  options.on_stall = start_again;
+  options.on_stall = start_again_after;
+  options.on_spent = start_again_from_journal;
   options.version = kintsugi_version();
   options.logger = o.log.make("supervisor", LogLevel::warning);
   auto cluster = actors::Cluster::start(std::move(options));

@@ -89,8 +89,12 @@ struct Message {
 
     supervision @42 :Supervision;    # node -> rank
 
-    stepKnown @43 :StepDone;         # rank -> node, which keeps it: from the first of its ranks, if the root is elsewhere
-    stepsWanted @44 :StepsWanted;    # supervisor -> node, which answers with stepHistory: its report lacks them
+    # actors, which may be restarted in their process (actors/supervised.hpp)
+    restate @43 :JobRef;             # supervisor -> node: a new supervisor of this job asks for what the last one was told
+    processActors @44 :ProcessActors;  # rank -> node -> supervisor, at each change
+
+    stepKnown @45 :StepDone;         # rank -> node, which keeps it: from the first of its ranks, if the root is elsewhere
+    stepsWanted @46 :StepsWanted;    # supervisor -> node, which answers with stepHistory: its report lacks them
   }
 }
 
@@ -351,6 +355,22 @@ struct NeedSegments {
   copies @2 :List(NeedCopy);         # that the rank does not have yet
 }
 
+# The tree of one process, whole.
+struct ProcessActors {
+  pid @0 :UInt32;
+  rank @1 :UInt32;
+  ofRank @2 :Bool;                   # of the process of that rank; else of the node itself
+  actors @3 :List(Actor);            # a parent before its children
+}
+
+struct Actor {
+  name @0 :Text;                     # as its process calls it
+  depth @1 :UInt32;                  # 0: the root
+  incarnation @2 :UInt32;            # from 1
+  restarts @3 :UInt32;
+  lastCrash @4 :Text;                # why the incarnation before ended; empty: there was none
+}
+
 # Memory of a copy of a shard: it outlives the rank process.
 struct NeedCopy {
   shard @0 :UInt32;
@@ -394,12 +414,14 @@ struct Inject {
     stop @1;
     continue @2;
     corrupt @3;                      # flips a bit of a copy of a shard
+    crash @4;                        # an actor throws
   }
   fault @0 :Fault;
   target :union {
     supervisor @1 :Void;
     node @2 :UInt32;
     rank @3 :UInt32;
+    actor @5 :Text;                  # as status names it: "stage@2"
   }
   shard @4 :UInt32;                  # corrupt: of the rank's copies
 }

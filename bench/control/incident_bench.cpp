@@ -38,7 +38,7 @@ void time_parts(Figures& out, const JobMachine& machine, const std::vector<RankR
     return decide_cut(reports, std::nullopt, static_cast<std::uint32_t>(layout.shards().size()));
   });
   PlanRequest request{{1}, {1}, machine.generation(), {}};
-  for (const RankReport& r : reports) request.members.push_back({r.rank, r.node, std::to_string(r.node.value / 16)});
+  for (const RankReport& r : reports) request.members.push_back({r.rank, r.node, RackId{1 + r.node.value / 16}});
   request.copies = timed(out, "reachable_copies", [&] { return reachable_copies(cut, reports, request.members); });
   request.in_force = &before;
   const Plan plan = timed(out, "make_plan", [&] { return make_plan(request, job, layout).value(); });

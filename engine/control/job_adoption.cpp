@@ -16,7 +16,7 @@ namespace effect = job_effect;
 
 JobEffects JobMachine::adopt(const Adoption& adoption, Instant now) {
   KINTSUGI_ASSERT(phase_ == JobPhase::waiting && deadline_number_ == 0);
-  KINTSUGI_ASSERT(adoption.promised.epoch < request_.epoch);
+  KINTSUGI_ASSERT(adoption.promised.epoch <= request_.epoch);
   now_ = now;
   promised_ = generation_ = adoption.promised;
   ranks_.adopt({KINTSUGI_MUTANT(reuses_rank_numbers) ? 0 : adoption.next_rank});

@@ -104,11 +104,25 @@ struct NodeReported {  // what ranks whose processes are gone left on it
   Generation generation;
   std::vector<RankReport> left_behind;
 };
+// All ranks and nodes that are asked and have not answered, but these, are as the plan makes one expect: ranks hold its
+// shards and say `said` (whose ranks are empty), nodes have nothing of ranks that are gone.
+struct OthersReported {
+  Generation generation;
+  RankSet but_ranks = {};
+  NodeSet but_nodes = {};
+  CountedRanks said;
+};
 struct RankPrepared {
   RankId rank;
   Generation generation;
   Digest plan;
   Step step;
+};
+struct OthersPrepared {  // all members that have not said so, but these
+  Generation generation;
+  Digest plan;
+  Step step;
+  RankSet but = {};
 };
 struct DrainNode {  // a planned leave: its ranks give up their work and their shards, then end
   NodeId node;
@@ -159,12 +173,12 @@ struct DeadlinePassed {
 };
 }  // namespace job_event
 
-using JobEvent =
-    std::variant<job_event::NodeReady, job_event::NodeRestated, job_event::NodeLost, job_event::RankUp,
-                 job_event::RankReported, job_event::NodeReported, job_event::DrainNode, job_event::EvictRank,
-                 job_event::PauseJob, job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
-                 job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted, job_event::RankDown,
-                 job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
+using JobEvent = std::variant<job_event::NodeReady, job_event::NodeRestated, job_event::NodeLost, job_event::RankUp,
+                              job_event::RankReported, job_event::NodeReported, job_event::OthersReported,
+                              job_event::OthersPrepared, job_event::DrainNode, job_event::EvictRank,
+                              job_event::PauseJob, job_event::ResumeJob, job_event::RankPrepared, job_event::StepFinal,
+                              job_event::RankFinished, job_event::RankSaved, job_event::SaveCommitted,
+                              job_event::RankDown, job_event::RankFailed, job_event::Cancel, job_event::DeadlinePassed>;
 
 namespace job_effect {
 struct Note {  // a phase, for people

@@ -56,7 +56,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
   if (incident_) incident_->generation = generation_;
-  const std::set<RankId> asked = KINTSUGI_MUTANT(skips_a_fence) && established_ ? std::set<RankId>{} : members_;
+  const RankSet asked = KINTSUGI_MUTANT(skips_a_fence) && established_ ? RankSet{} : members_;
   answers_ = FenceAnswers(asked, ranks_.nodes_with_ranks());
   emit(effect::Fence{generation_, why});
   enter(JobPhase::fencing, request_.deadlines.fencing);
@@ -65,7 +65,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
 // Nobody lives: new ranks, where memory may be left first.
 void JobMachine::start_over(const std::string& why) {
   KINTSUGI_PROBE("job: no rank is left");
-  launch(gap(), std::set<NodeId>(ranks_.nodes_with_ranks()));
+  launch(gap(), NodeSet(ranks_.nodes_with_ranks()));
   const bool hope = !absent_.empty() || ranks_.count(RankPhase::starting) + ranks_.count(RankPhase::gone) > 0;
   if (!hope && established_ && ranks_.nodes_with_ranks().empty()) return stop_lost(every_shard());
   if (!hope) return stop(1, why + "; no rank is left and no slot to start one in");
@@ -95,9 +95,17 @@ void JobMachine::on(const NodeReported& e) {
   if (answers_.complete()) consider_reports();
 }
 
+void JobMachine::on(const OthersReported& e) {
+  // Who was told to die has nothing to say any more.
+  const bool taken = phase_ == JobPhase::fencing && e.generation == generation_ &&
+                     answers_.take_others(together(e.but_ranks, overdue_), e.but_nodes, e.said);
+  if (!taken) return drop();
+  if (answers_.complete()) consider_reports();
+}
+
 // No plan was made yet: the others need no new fence to go on without those. Of a rack's nodes, that are lost one after
 // the other, the first makes a generation.
-void JobMachine::fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause) {
+void JobMachine::fence_without(NodeId node, const RankSet& lost, const Cause& cause) {
   for (const RankId rank : lost) members_.erase(rank);
   if (members_.empty()) return begin_generation(cause);
   answers_.forget(node, lost);
@@ -107,11 +115,13 @@ void JobMachine::fence_without(NodeId node, const std::set<RankId>& lost, const 
 
 void JobMachine::consider_reports() {
   if (incident_) incident_->fenced = now_;
-  const std::vector<RankReport> reports = answers_.take_reports();
+  const std::vector<RankReport> named = answers_.take_reports();
+  const Reports reports(named, &answers_.counted());
   Cut cut;
   // A supervisor that was restarted before it heard of any step finds it in what members report.
-  const bool is_trained = established_ || std::any_of(reports.begin(), reports.end(),
-                                                      [](const RankReport& r) { return r.record.has_value(); });
+  const bool is_trained =
+      established_ || (reports.counted != nullptr && reports.counted->record) ||
+      std::any_of(named.begin(), named.end(), [](const RankReport& r) { return r.record.has_value(); });
   if (is_trained && !established_) KINTSUGI_PROBE("job: members know of a step, and the supervisor of none");
   if (is_trained) {
     cut = decide_cut(reports, known_, static_cast<std::uint32_t>(layout_->shards().size()));
@@ -130,15 +140,15 @@ void JobMachine::consider_reports() {
   go_on_from(cut, reports);
 }
 
-void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& reports) {
+void JobMachine::go_on_from(const Cut& cut, const Reports& reports) {
   PlanRequest request{request_.job, request_.lineage, generation_, {}};
-  const std::set<RankId> idle = leaving_members();
+  const RankSet idle = leaving_members();
   for (const RankId rank : members_) {
     request.members.push_back(ranks_.member(rank));
     request.members.back().idle = idle.contains(rank);
   }
   request.copies = reachable_copies(cut, reports, request.members);
-  std::set<NodeId> out_of_reach;
+  NodeSet out_of_reach;
   for (std::size_t s = 0; s < request.copies.size(); ++s) {
     if (!request.copies[s].empty()) continue;
     for (const RankId holder : cut.holders[s]) out_of_reach.insert(ranks_.node_of(holder));
@@ -153,7 +163,7 @@ void JobMachine::go_on_from(const Cut& cut, const std::vector<RankReport>& repor
   prepare(std::move(*plan), std::move(transition));
 }
 
-void JobMachine::start_where_state_is(const std::set<NodeId>& nodes) {
+void JobMachine::start_where_state_is(const NodeSet& nodes) {
   KINTSUGI_PROBE("job: the last copies lie where no rank is");
   for (const NodeId node : nodes) {
     emit(effect::Note{fmt::format("the last copies of some shards lie on {}, where no rank is left: starting one",
@@ -188,7 +198,7 @@ void JobMachine::give_up_unless_more_may_come(const std::vector<ShardId>& lost) 
     link_faults_.forget();
     return begin_generation(std::nullopt);
   }
-  const std::set<RankId> unseen = ranks_.in(RankPhase::gone);
+  const RankSet unseen = ranks_.in(RankPhase::gone);
   if (unseen.empty() && absent_.empty()) return stop_lost(lost);
   KINTSUGI_PROBE("job: missing shards are waited for");
   std::string whom = unseen.empty() ? "" : "the end of " + ranks_.names_of(unseen) + " and what it left behind";
@@ -221,7 +231,7 @@ bool JobMachine::is_publishing() const {
   return phase_ == JobPhase::saving && saved_ == members_;
 }
 
-void JobMachine::lose_members(const std::set<RankId>& lost, const Cause& cause) {
+void JobMachine::lose_members(const RankSet& lost, const Cause& cause) {
   if (is_publishing()) return;
   if (!overdue_.empty()) KINTSUGI_PROBE("job: a member is lost while silent ones are");
   for (const RankId rank : lost) overdue_.erase(rank);
@@ -231,8 +241,7 @@ void JobMachine::lose_members(const std::set<RankId>& lost, const Cause& cause) 
 }
 
 // Who is silent at the deadline is killed; at the next one it is gone whether or not its end was seen.
-void JobMachine::on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes,
-                            const std::string& what) {
+void JobMachine::on_overdue(const RankSet& silent_ranks, const NodeSet& silent_nodes, const std::string& what) {
   if (patience_is_out_) {
     KINTSUGI_PROBE("job: a silent rank's end was not seen in time");
     Cause cause{CauseKind::rank_lost, ranks_.names_of(silent_ranks), ranks_.names_of(silent_ranks) + " " + what};
@@ -240,7 +249,7 @@ void JobMachine::on_overdue(const std::set<RankId>& silent_ranks, const std::set
       cause = {CauseKind::node_lost, ranks_.name_of(node), ranks_.name_of(node) + " " + what};
       ranks_.lose_node(node);
     }
-    overdue_.insert(silent_ranks.begin(), silent_ranks.end());
+    overdue_ = together(overdue_, silent_ranks);
     return begin_generation(cause);
   }
   KINTSUGI_PROBE("job: a silent member is killed");

@@ -16,7 +16,7 @@ void JobMachine::on(const DrainNode& e) {
   if (phase_ == JobPhase::stopping || !ranks_.has_node(e.node)) return drop();
   ranks_.close_node(e.node);
   draining_.insert(e.node);
-  for (const RankId rank : std::set<RankId>(ranks_.ranks_on(e.node))) {
+  for (const RankId rank : RankSet(ranks_.ranks_on(e.node))) {
     if (ranks_.state(rank) == RankPhase::starting) refuse(rank, ranks_.name_of(rank) + " was drained before it began");
     if (ranks_.state(rank) == RankPhase::up) leaving_.insert(rank);
     if (leaving_.contains(rank) && is_left_out(e.node)) refuse(rank, ranks_.name_of(rank) + " had no work");
@@ -42,31 +42,30 @@ std::uint64_t JobMachine::most() const {
 // Somebody else is up. A job is never drained of its last ranks: those stay until others come.
 bool JobMachine::can_leave() const {
   // Once members are asked what they hold, who comes up is none of this generation.
-  const std::set<RankId>& up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
+  const RankSet& up = phase_ == JobPhase::fencing ? members_ : ranks_.in(RankPhase::up);
   return std::any_of(up.begin(), up.end(), [&](RankId rank) { return !leaving_.contains(rank); });
 }
 
-std::set<RankId> JobMachine::leaving_members() const {
-  std::set<RankId> both;
+RankSet JobMachine::leaving_members() const {
+  RankSet both;
   if (!can_leave()) {
     if (members_.size() > most()) KINTSUGI_PROBE("leaving: all are to leave, and are too many");
     // All are to leave. Those beyond what can work do.
-    both = members_;
-    both.erase(both.begin(), std::next(both.begin(), static_cast<std::ptrdiff_t>(std::min(most(), both.size()))));
+    for (std::size_t m = most(); m < members_.size(); ++m) both.insert(members_.items()[m]);
     return both;
   }
-  std::copy_if(leaving_.begin(), leaving_.end(), std::inserter(both, both.end()),
-               [&](RankId rank) { return members_.contains(rank); });
+  for (const RankId rank : leaving_) {
+    if (members_.contains(rank)) both.insert(rank);
+  }
   return both;
 }
 
 // More ranks than were asked for, or than there are cells, live where a restarted supervisor finds those whom the former one
 // had told to leave, or had started to take their place. The newest leave.
 void JobMachine::shed_surplus() {
-  std::set<RankId> staying = ranks_.in(RankPhase::up);
-  std::erase_if(staying, [&](RankId rank) { return leaving_.contains(rank); });
+  const RankSet staying = difference(ranks_.in(RankPhase::up), leaving_);
   if (staying.size() > most()) KINTSUGI_PROBE("leaving: a surplus is shed");
-  while (staying.size() > most()) leaving_.insert(staying.extract(std::prev(staying.end())).value());
+  for (std::size_t s = most(); s < staying.size(); ++s) leaving_.insert(staying.items()[s]);
 }
 
 // Of the members to be: those that the plan in force gave nothing are none any more.
@@ -85,7 +84,7 @@ void JobMachine::release_idle() {
 
 // Nodes on which nothing is left to wait for.
 void JobMachine::free_drained() {
-  std::erase_if(draining_, [&](NodeId node) {
+  erase_if(draining_, [&](NodeId node) {
     if (ranks_.has_rank_on(node)) return false;
     if (ranks_.has_node(node)) KINTSUGI_PROBE("leaving: a drained node is free");
     if (ranks_.has_node(node)) emit(effect::NodeFree{node});

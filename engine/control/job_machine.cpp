@@ -91,26 +91,39 @@ std::string JobMachine::name_of(RankId rank) const {
   return known ? ranks_.name_of(rank) : "rank " + to_string(rank);
 }
 
-std::set<RankId> JobMachine::missing(const std::set<RankId>& have) const {
-  std::set<RankId> rest;
-  std::set_difference(members_.begin(), members_.end(), have.begin(), have.end(), std::inserter(rest, rest.end()));
-  return rest;
+RankSet JobMachine::missing(const RankSet& have) const {
+  return difference(members_, have);
 }
 
 void JobMachine::on(const RankPrepared& e) {
   const bool awaited = phase_ == JobPhase::preparing && is_current(e.rank, e.generation);
   if (!awaited || overdue_.contains(e.rank)) return drop();
-  if (e.plan != plan_digest_) {
+  take_prepared({e.rank}, e.plan, e.step);
+}
+
+void JobMachine::on(const OthersPrepared& e) {
+  if (phase_ != JobPhase::preparing || e.generation != generation_) return drop();
+  const RankSet ranks = difference(missing(prepared_), together(e.but, overdue_));
+  if (ranks.empty()) return drop();
+  take_prepared(ranks, e.plan, e.step);
+}
+
+// Ranks that are awaited; at least one.
+void JobMachine::take_prepared(const RankSet& ranks, const Digest& plan, Step step) {
+  if (plan != plan_digest_) {
     return stop(1, fmt::format("{} prepared another plan under generation {}; are all nodes of one version?",
-                               ranks_.name_of(e.rank), to_string(generation_)));
+                               ranks_.name_of(ranks.front()), to_string(generation_)));
   }
-  if (!established_ && prepared_.empty()) step_ = e.step;
-  if (e.step != step_) {
+  if (!established_ && prepared_.empty()) step_ = step;
+  if (step != step_) {
     return stop(1, fmt::format("{} holds state of step {}, the others of step {}; resume from one directory that all "
                                "nodes see",
-                               ranks_.name_of(e.rank), e.step.value, step_.value));
+                               ranks_.name_of(ranks.front()), step.value, step_.value));
   }
-  prepared_.insert(e.rank);
+  if (ranks.size() == 1)
+    prepared_.insert(ranks.front());
+  else
+    prepared_ = together(prepared_, ranks);
   if (prepared_ != members_ && !KINTSUGI_MUTANT(resumes_early)) return;
   established_ = true;
   if (pausing_) return pause();
@@ -135,13 +148,11 @@ void JobMachine::on(const StepFinal& e) {
     close_incident();
   }
   if (r.next_generation) {  // also one that a former supervisor intended: nobody works on
-    std::set<RankId> concerned = ranks_.in(RankPhase::up);
-    for (const RankId member : members_) concerned.erase(member);
-    const std::set<RankId> leaving = leaving_members();
+    const RankSet newcomers = difference(ranks_.in(RankPhase::up), members_);
+    const RankSet leaving = leaving_members();
     const char* const what = pausing_ ? "the job is paused" : leaving.empty() ? "new ranks are let in" : "ranks leave";
-    concerned.insert(leaving.begin(), leaving.end());
-    return begin_generation(
-        Cause{CauseKind::planned, ranks_.names_of(concerned), fmt::format("{} after step {}", what, step_.value)});
+    return begin_generation(Cause{CauseKind::planned, ranks_.names_of(together(newcomers, leaving)),
+                                  fmt::format("{} after step {}", what, step_.value)});
   }
   enter(JobPhase::running, request_.deadlines.step);
   refill();
@@ -192,7 +203,7 @@ void JobMachine::on(const DeadlinePassed& e) {
     case JobPhase::adopting: return go_on_with_who_is_here();
     case JobPhase::starting: {
       if (!std::exchange(absent_, {}).empty()) return begin_generation(std::nullopt);  // they do not come any more
-      const std::set<RankId> silent = ranks_.in(RankPhase::starting);
+      const RankSet silent = ranks_.in(RankPhase::starting);
       if (!silent.empty() && established_ && ranks_.count(RankPhase::up) > 0) return go_on_without(silent);
       if (!silent.empty()) return stop(1, "no hello in time from " + ranks_.names_of(silent));
       return stop(
@@ -208,9 +219,9 @@ void JobMachine::on(const DeadlinePassed& e) {
     case JobPhase::paused: return;  // for as long as it takes
     case JobPhase::saving: return stop(1, "not saved in time: " + ranks_.names_of(missing(saved_)));
     case JobPhase::stopping: {
-      std::set<RankId> left = ranks_.in(RankPhase::up);
+      RankSet left = ranks_.in(RankPhase::up);
       for (const RankPhase phase : {RankPhase::starting, RankPhase::gone}) {
-        left.insert(ranks_.in(phase).begin(), ranks_.in(phase).end());
+        left = together(left, ranks_.in(phase));
       }
       phase_ = JobPhase::ended;
       return emit(effect::Ended{exit_code_ == 0 ? 1 : exit_code_,

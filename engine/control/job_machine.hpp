@@ -20,9 +20,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
+#include "base/flat_set.hpp"
 
 #include "engine/control/fence_answers.hpp"
 #include "engine/control/job_events.hpp"
@@ -67,6 +67,7 @@ class JobMachine {
   JobPhase phase() const { return phase_; }
   Generation generation() const { return generation_; }
   const std::optional<Plan>& plan() const { return plan_; }
+  Digest plan_digest() const { return plan_digest_; }
   Step final_step() const { return step_; }
   std::uint64_t dropped() const { return told_.dropped; }
   const JobRequest& request() const { return request_; }
@@ -92,7 +93,10 @@ class JobMachine {
   void on(const job_event::RankUp& e);
   void on(const job_event::RankReported& e);
   void on(const job_event::NodeReported& e);
+  void on(const job_event::OthersReported& e);
   void on(const job_event::RankPrepared& e);
+  void on(const job_event::OthersPrepared& e);
+  void take_prepared(const RankSet& ranks, const Digest& plan, Step step);
   void on(const job_event::DrainNode& e);
   void on(const job_event::EvictRank& e);
   void on(const job_event::PauseJob& e);
@@ -118,7 +122,7 @@ class JobMachine {
   void enter(JobPhase phase, Duration limit);
   bool is_current(RankId rank, Generation generation) const;
   bool steps_left() const;
-  std::set<RankId> missing(const std::set<RankId>& have) const;
+  RankSet missing(const RankSet& have) const;
   void pause();
   void resume();
   Generation next_generation() const;
@@ -157,23 +161,23 @@ class JobMachine {
   std::uint64_t gap() const;
   std::uint64_t needed() const;
   void try_start();
-  std::uint64_t launch(std::uint64_t count, const std::set<NodeId>& first = {});
+  std::uint64_t launch(std::uint64_t count, const NodeSet& first = {});
   std::size_t max_restarts() const;
   // Into free slots, as far as the budget goes. False: it is spent.
   bool replace_lost();
   void leave_starting_if_ready();
   void lost_while_starting(const std::string& why);
-  void go_on_without(const std::set<RankId>& silent);
+  void go_on_without(const RankSet& silent);
   std::optional<Cause> accuse(const job_event::RankFailed& e);
   bool is_left_out(NodeId node) const { return left_out().contains(node); }
-  std::set<NodeId> left_out() const;
-  std::set<RankId> left_out_ranks() const;
+  NodeSet left_out() const;
+  RankSet left_out_ranks() const;
   void refuse(RankId rank, const std::string& why);
   void refill();
 
   // job_leaving.cpp: ranks that leave by plan
   bool can_leave() const;
-  std::set<RankId> leaving_members() const;
+  RankSet leaving_members() const;
   void release_idle();
   void free_drained();
   void shed_surplus();
@@ -181,17 +185,17 @@ class JobMachine {
   // job_generation.cpp: from one generation to the next
   void begin_generation(const std::optional<Cause>& cause);
   void start_over(const std::string& why);
-  void fence_without(NodeId node, const std::set<RankId>& lost, const Cause& cause);
+  void fence_without(NodeId node, const RankSet& lost, const Cause& cause);
   void consider_reports();
-  void go_on_from(const Cut& cut, const std::vector<RankReport>& reports);
-  void start_where_state_is(const std::set<NodeId>& nodes);
+  void go_on_from(const Cut& cut, const Reports& reports);
+  void start_where_state_is(const NodeSet& nodes);
   void prepare(Plan plan, std::optional<Transition> transition);
   void give_up_unless_more_may_come(const std::vector<ShardId>& lost);
   std::vector<ShardId> every_shard() const;
   void stop_lost(const std::vector<ShardId>& shards);
   bool is_publishing() const;
-  void lose_members(const std::set<RankId>& lost, const Cause& cause);
-  void on_overdue(const std::set<RankId>& silent_ranks, const std::set<NodeId>& silent_nodes, const std::string& what);
+  void lose_members(const RankSet& lost, const Cause& cause);
+  void on_overdue(const RankSet& silent_ranks, const NodeSet& silent_nodes, const std::string& what);
   void became_final(const DecisionRecord& record);
   void open_incident(const Cause& cause);
   void explain_incident(const Cause& cause);
@@ -213,13 +217,13 @@ class JobMachine {
   std::map<RankId, job_event::RankFailed> failed_before_;
 
   Generation generation_;
-  std::set<RankId> members_;  // of the generation, from its fence on
+  RankSet members_;  // of the generation, from its fence on
   LinkFaults link_faults_;
-  std::set<RankId> leaving_;  // by plan: drained or evicted
-  std::set<NodeId> draining_;
+  RankSet leaving_;  // by plan: drained or evicted
+  NodeSet draining_;
   bool pausing_ = false;  // asked for; until it is taken back
   FenceAnswers answers_;
-  std::set<RankId> overdue_;  // killed for their silence, not down yet
+  RankSet overdue_;  // killed for their silence, not down yet
   bool patience_is_out_ = false;
   std::optional<Plan> plan_;
   Digest plan_digest_;
@@ -227,7 +231,7 @@ class JobMachine {
   std::optional<StepUnderWay> interrupted_;  // by the incident
   bool established_ = false;                 // a generation was prepared: there is state that must not be made anew
   std::optional<Generation> intended_;
-  std::set<RankId> prepared_, finished_, saved_;
+  RankSet prepared_, finished_, saved_;
   std::uint64_t changes_ = 0;  // generations begun since a step became final
 
   Step step_;

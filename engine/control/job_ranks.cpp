@@ -24,7 +24,7 @@ std::uint64_t JobMachine::wanted() const {
 
 // Who leaves by plan, or cannot reach the others, is made up for.
 std::uint64_t JobMachine::gap() const {
-  const std::set<RankId>& up = ranks_.in(RankPhase::up);
+  const RankSet& up = ranks_.in(RankPhase::up);
   const auto leaving = std::count_if(leaving_.begin(), leaving_.end(), [&](RankId r) { return up.contains(r); });
   const std::uint64_t count =
       up.size() - static_cast<std::uint64_t>(leaving) - left_out_ranks().size() + ranks_.count(RankPhase::starting);
@@ -44,7 +44,7 @@ void JobMachine::try_start() {
   enter(JobPhase::starting, request_.deadlines.starting);
 }
 
-std::uint64_t JobMachine::launch(std::uint64_t count, const std::set<NodeId>& first) {
+std::uint64_t JobMachine::launch(std::uint64_t count, const NodeSet& first) {
   std::vector<PlanRank> started = ranks_.start(count, first, now_);
   const std::uint64_t launched = started.size();
   if (launched > 0) emit(effect::StartRanks{std::move(started)});
@@ -84,7 +84,7 @@ void JobMachine::lost_while_starting(const std::string& why) {
 }
 
 // There is state to go on from, and somebody who can.
-void JobMachine::go_on_without(const std::set<RankId>& silent) {
+void JobMachine::go_on_without(const RankSet& silent) {
   KINTSUGI_PROBE("ranks: the change goes on without silent newcomers");
   for (const RankId rank : silent) refuse(rank, "no hello in time from " + ranks_.name_of(rank));
   leave_starting_if_ready();
@@ -106,7 +106,7 @@ void JobMachine::refill() {
     if (ranks_.started(oldest) + request_.deadlines.starting >= now_) break;
     refuse(oldest, "no hello in time from " + ranks_.name_of(oldest));
   }
-  replace_lost();
+  if (!KINTSUGI_MUTANT(never_replaces_the_lost)) replace_lost();
   const bool change_is_due =
       ranks_.count(RankPhase::up) - left_out_ranks().size() != members_.size() || !leaving_members().empty();
   if (ranks_.count(RankPhase::starting) > 0 || !(change_is_due || (pausing_ && !is_paused))) return;
@@ -174,14 +174,14 @@ void JobMachine::on(const RankDown& e) {
 void JobMachine::on(const NodeLost& e) {
   if (!ranks_.has_node(e.node)) return drop();
   const std::string why = fmt::format("{} is lost: {}", ranks_.name_of(e.node), e.why);
-  std::set<RankId> lost;
+  RankSet lost;
   for (const RankId rank : ranks_.ranks_on(e.node)) {
     if (members_.contains(rank) && ranks_.state(rank) == RankPhase::up) lost.insert(rank);
   }
   const bool had_ranks = ranks_.nodes_with_ranks().contains(e.node);
   ranks_.lose_node(e.node);
   link_faults_.lost(e.node);
-  std::erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
+  erase_if(leaving_, [&](RankId rank) { return ranks_.state(rank) == RankPhase::down; });
   draining_.erase(e.node);
   if (restated_.erase(e.node) > 0) witnesses_.forget(e.node);
   if (phase_ == JobPhase::stopping) return end_if_all_down();
@@ -194,8 +194,8 @@ void JobMachine::on(const NodeLost& e) {
 }
 
 // Who is up and no member, on nodes that cannot reach another one.
-std::set<RankId> JobMachine::left_out_ranks() const {
-  std::set<RankId> ranks;
+RankSet JobMachine::left_out_ranks() const {
+  RankSet ranks;
   for (const NodeId node : left_out()) {
     for (const RankId rank : ranks_.ranks_on(node)) {
       if (ranks_.state(rank) == RankPhase::up) ranks.insert(rank);
@@ -204,7 +204,7 @@ std::set<RankId> JobMachine::left_out_ranks() const {
   return ranks;
 }
 
-std::set<NodeId> JobMachine::left_out() const {
+NodeSet JobMachine::left_out() const {
   const auto loss_of = [&](NodeId node) {
     LinkFaults::Loss loss;
     if (!plan_) return loss;

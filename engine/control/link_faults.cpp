@@ -36,12 +36,9 @@ void LinkFaults::lost(NodeId node) {
   std::erase_if(apart_, concerns);
 }
 
-std::set<NodeId> LinkFaults::left_out(const std::set<NodeId>& nodes, const std::function<Loss(NodeId)>& loss,
-                                      Instant now) const {
-  const auto is_in = [&](NodeId node, const std::set<NodeId>& out) {
-    return nodes.contains(node) && !out.contains(node);
-  };
-  std::set<NodeId> out;
+NodeSet LinkFaults::left_out(const NodeSet& nodes, const std::function<Loss(NodeId)>& loss, Instant now) const {
+  const auto is_in = [&](NodeId node, const NodeSet& out) { return nodes.contains(node) && !out.contains(node); };
+  NodeSet out;
   while (true) {
     std::map<NodeId, std::uint32_t> pairs;
     for (const auto& [pair, apart] : apart_) {

@@ -8,9 +8,9 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
+#include "base/flat_set.hpp"
 
 #include "base/clock.hpp"
 #include "base/ids.hpp"
@@ -46,7 +46,7 @@ class LinkFaults {
   };
   // Of `nodes`, those to leave out so that no two of the others are kept apart: first whoever is in most such pairs, then
   // whose loss is least, then the lowest number.
-  std::set<NodeId> left_out(const std::set<NodeId>& nodes, const std::function<Loss(NodeId)>& loss, Instant now) const;
+  NodeSet left_out(const NodeSet& nodes, const std::function<Loss(NodeId)>& loss, Instant now) const;
 
   bool operator==(const LinkFaults&) const = default;
 

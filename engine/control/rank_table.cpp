@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "engine/plan/rank_index.hpp"
 
 namespace kintsugi {
 
@@ -13,15 +14,32 @@ std::uint32_t RankTable::Node::free_slots() const {
   return open_slots() - std::min(open_slots(), static_cast<std::uint32_t>(ranks.size()));
 }
 
+// Nodes are numbered as they come, and most of them are of this job.
+const RankTable::Node* RankTable::find(NodeId node) const {
+  const std::vector<NodeId>& known = known_.items();
+  const auto place = place_of(node, known, [](NodeId n) { return n; });
+  return place ? &nodes_[*place] : nullptr;
+}
+
+const RankTable::Node& RankTable::at(NodeId node) const {
+  const Node* const found = find(node);
+  KINTSUGI_ASSERT_MSG(found != nullptr, "a node that the job does not know");
+  return *found;
+}
+
+RankTable::Node& RankTable::at(NodeId node) {
+  return const_cast<Node&>(std::as_const(*this).at(node));
+}
+
 template <class Change>
 void RankTable::change(NodeId id, const Change& how) {
-  Node& node = nodes_.at(id);
+  Node& node = at(id);
   slots_ -= node.open_slots();
   node_count_ -= node.lost ? 0 : 1;
   how(node);
   slots_ += node.open_slots();
   node_count_ += node.lost ? 0 : 1;
-  const auto list = [&](std::set<NodeId>& nodes, bool is_one) {
+  const auto list = [&](NodeSet& nodes, bool is_one) {
     if (is_one)
       nodes.insert(id);
     else
@@ -31,11 +49,18 @@ void RankTable::change(NodeId id, const Change& how) {
   list(nodes_with_ranks_, node.had_ranks && !node.lost);
 }
 
-void RankTable::add_node(NodeId id, std::string name, std::string rack, std::uint32_t slots) {
-  if (const auto [at, added] = nodes_.try_emplace(id); added) ++node_count_;
+void RankTable::add_node(NodeId id, std::string name, const std::string& rack, std::uint32_t slots) {
+  if (known_.insert(id)) {
+    const auto place = std::lower_bound(known_.begin(), known_.end(), id) - known_.begin();
+    nodes_.insert(nodes_.begin() + place, Node{});
+    ++node_count_;
+  }
+  RackId number;
+  if (!rack.empty())
+    number = racks_.try_emplace(rack, RackId{static_cast<std::uint32_t>(racks_.size() + 1)}).first->second;
   change(id, [&](Node& node) {
     node.name = std::move(name);
-    node.rack = std::move(rack);
+    node.rack = number;
     node.slots = slots;
     node.closed = node.lost = false;
   });
@@ -43,7 +68,7 @@ void RankTable::add_node(NodeId id, std::string name, std::string rack, std::uin
 
 void RankTable::lose_node(NodeId id) {
   KINTSUGI_ASSERT(has_node(id));
-  const std::set<RankId> ranks = ranks_on(id);
+  const RankSet ranks = ranks_on(id);
   for (const RankId rank : ranks) set(rank, RankPhase::down);  // by its parent-death signal
   change(id, [](Node& node) { node.lost = true; });
 }
@@ -61,17 +86,17 @@ void RankTable::open_node(NodeId id) {
 }
 
 bool RankTable::has_node(NodeId node) const {
-  const auto found = nodes_.find(node);
-  return found != nodes_.end() && !found->second.lost;
+  const Node* const found = find(node);
+  return found != nullptr && !found->lost;
 }
 
-const std::set<RankId>& RankTable::ranks_on(NodeId node) const {
-  static const std::set<RankId> kNobody;
-  const auto found = nodes_.find(node);
-  return found == nodes_.end() ? kNobody : found->second.ranks;
+const RankSet& RankTable::ranks_on(NodeId node) const {
+  static const RankSet kNobody;
+  const Node* const found = find(node);
+  return found == nullptr ? kNobody : found->ranks;
 }
 
-std::vector<PlanRank> RankTable::start(std::uint64_t count, const std::set<NodeId>& first, Instant now) {
+std::vector<PlanRank> RankTable::start(std::uint64_t count, const NodeSet& first, Instant now) {
   std::vector<PlanRank> started;
   const auto start_on = [&](NodeId node) {
     if (started.size() == count || !with_free_slots_.contains(node)) return;
@@ -88,8 +113,8 @@ std::vector<PlanRank> RankTable::start(std::uint64_t count, const std::set<NodeI
 void RankTable::adopt(RankId next_rank) {
   KINTSUGI_ASSERT(ranks_.empty());
   ranks_.resize(next_rank.value);
-  std::set<RankId>& down = by_phase_[static_cast<std::size_t>(RankPhase::down)];
-  for (std::uint32_t r = 0; r < next_rank.value; ++r) down.insert(down.end(), {r});
+  RankSet& down = by_phase_[static_cast<std::size_t>(RankPhase::down)];
+  for (std::uint32_t r = 0; r < next_rank.value; ++r) down.insert({r});
 }
 
 bool RankTable::place(RankId rank, NodeId node, RankPhase state, Instant now) {
@@ -119,18 +144,18 @@ void RankTable::enter(RankId rank, RankPhase state) {
 }
 
 PlanMember RankTable::member(RankId rank) const {
-  return {rank, node_of(rank), nodes_.at(node_of(rank)).rack};
+  return {rank, node_of(rank), at(node_of(rank)).rack};
 }
 
 std::string RankTable::name_of(NodeId node) const {
-  return "node " + nodes_.at(node).name;
+  return "node " + at(node).name;
 }
 
 std::string RankTable::name_of(RankId rank) const {
   return fmt::format("rank {} on {}", rank.value, name_of(node_of(rank)));
 }
 
-std::string RankTable::names_of(const std::set<RankId>& ranks) const {
+std::string RankTable::names_of(const RankSet& ranks) const {
   std::string names;
   for (const RankId rank : ranks) names += (names.empty() ? "" : ", ") + name_of(rank);
   return names;

@@ -8,9 +8,9 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
+#include "base/flat_set.hpp"
 
 #include "base/clock.hpp"
 #include "engine/plan/planner.hpp"
@@ -26,7 +26,7 @@ enum class RankPhase : std::uint8_t {
 
 class RankTable {
  public:
-  void add_node(NodeId node, std::string name, std::string rack, std::uint32_t slots);
+  void add_node(NodeId node, std::string name, const std::string& rack, std::uint32_t slots);
   // Its ranks are down and its memory is lost.
   void lose_node(NodeId node);
   // No rank is started there while it is closed.
@@ -39,14 +39,14 @@ class RankTable {
   // A process of the job runs there, or may.
   bool has_rank_on(NodeId node) const { return !ranks_on(node).empty(); }
   // Those. Empty for a node that is not known.
-  const std::set<RankId>& ranks_on(NodeId node) const;
+  const RankSet& ranks_on(NodeId node) const;
   // Of nodes where ranks may be started.
   std::uint64_t slots() const { return slots_; }
   // That have or had a rank: where a fence must be answered, and where memory may be left.
-  const std::set<NodeId>& nodes_with_ranks() const { return nodes_with_ranks_; }
+  const NodeSet& nodes_with_ranks() const { return nodes_with_ranks_; }
 
   // Up to `count` new ranks in free slots: one on each node of `first`, then node after node.
-  std::vector<PlanRank> start(std::uint64_t count, const std::set<NodeId>& first, Instant now);
+  std::vector<PlanRank> start(std::uint64_t count, const NodeSet& first, Instant now);
 
   // The numbers up to `next_rank` are given; nobody knows whether any of them lives, nor where.
   void adopt(RankId next_rank);
@@ -61,23 +61,24 @@ class RankTable {
   Instant started(RankId rank) const { return ranks_.at(rank.value).started; }
   PlanMember member(RankId rank) const;
   // Changes with every set(): copy it to change ranks on the way.
-  const std::set<RankId>& in(RankPhase state) const { return by_phase_[static_cast<std::size_t>(state)]; }
+  const RankSet& in(RankPhase state) const { return by_phase_[static_cast<std::size_t>(state)]; }
   std::uint64_t count(RankPhase state) const { return in(state).size(); }
   bool all_down() const { return count(RankPhase::down) == ranks_.size(); }
 
   std::string name_of(NodeId node) const;
   std::string name_of(RankId rank) const;
-  std::string names_of(const std::set<RankId>& ranks) const;
+  std::string names_of(const RankSet& ranks) const;
 
   bool operator==(const RankTable&) const = default;
 
  private:
   struct Node {
-    std::string name, rack;
+    std::string name;
+    RackId rack;
     std::uint32_t slots = 0;
     bool closed = false, lost = false;
     bool had_ranks = false;
-    std::set<RankId> ranks;  // that are not down
+    RankSet ranks;  // that are not down
     std::uint32_t open_slots() const { return lost || closed ? 0 : slots; }
     std::uint32_t free_slots() const;
     bool operator==(const Node&) const = default;
@@ -94,11 +95,17 @@ class RankTable {
   void change(NodeId node, const Change& how);
   void enter(RankId rank, RankPhase state);
 
-  std::map<NodeId, Node> nodes_;  // lost ones too: they have names
-  std::vector<Rank> ranks_;       // by RankId
+  const Node* find(NodeId node) const;
+  Node& at(NodeId node);
+  const Node& at(NodeId node) const;
+
+  NodeSet known_;            // lost ones too: they have names
+  std::vector<Node> nodes_;  // by place in known_
+  std::map<std::string, RackId> racks_;
+  std::vector<Rank> ranks_;  // by RankId
   // Of the above.
-  std::array<std::set<RankId>, 4> by_phase_;
-  std::set<NodeId> nodes_with_ranks_, with_free_slots_;
+  std::array<RankSet, 4> by_phase_;
+  NodeSet nodes_with_ranks_, with_free_slots_;
   std::uint64_t slots_ = 0;
   std::uint32_t node_count_ = 0;
 };

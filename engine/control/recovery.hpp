@@ -12,40 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/control/counted_ranks.hpp"
 #include "engine/control/decision_record.hpp"
+#include "engine/control/rank_report.hpp"
 #include "engine/plan/planner.hpp"
 #include "engine/plan/redo.hpp"
 
 namespace kintsugi {
-
-// One copy of one shard, STABLE.
-struct CopyReport {
-  ShardId shard;
-  Step version;
-  std::uint64_t updates = 0;  // t
-  Digest digest;
-  bool has_next_gradient = false;  // the reduced gradient of version + 1 is there: the record is all it lacks
-  bool operator==(const CopyReport&) const = default;
-};
-
-// How far a rank came in the step that its vote did not end.
-struct SumReport {
-  Step step;
-  std::vector<LayerSum> sums;  // intact in its memory; they may overlap
-  std::vector<LaneId> begun;   // ascending; those of the sums may be missing
-  bool operator==(const SumReport&) const = default;
-};
-
-// Of one rank, living or gone.
-struct RankReport {
-  RankId rank;
-  NodeId node;
-  bool alive = true;
-  std::vector<CopyReport> copies;
-  std::optional<DecisionRecord> record;  // the newest it holds
-  SumReport sums = {};
-  bool operator==(const RankReport&) const = default;
-};
 
 // Where committed state stands, and who can bring each shard there.
 struct Cut {
@@ -53,20 +26,18 @@ struct Cut {
   std::uint64_t updates = 0;
   // Of `step`, when a copy may still be at step - 1. Empty: every copy counted is at `step` already.
   std::optional<DecisionRecord> record;
-  std::vector<std::vector<RankId>> holders;  // by shard: ranks, living ones first, that hold it at `step` or can
-  std::vector<ShardId> lost;                 // nobody can
-  std::vector<std::string> disagreements;    // copies of one version with different digests, for people
+  std::vector<FewRanks> holders;           // by shard: ranks, living ones first, that hold it at `step` or can
+  std::vector<ShardId> lost;               // nobody can
+  std::vector<std::string> disagreements;  // copies of one version with different digests, for people
 };
 
 // `known`: the newest record that whoever asks holds itself. `shard_count`: of the job. No report with a copy and no
 // record means that nothing was ever committed: the cut is at step 0 with every shard lost.
-Cut decide_cut(std::span<const RankReport> reports, const std::optional<DecisionRecord>& known,
-               std::uint32_t shard_count);
+Cut decide_cut(const Reports& reports, const std::optional<DecisionRecord>& known, std::uint32_t shard_count);
 
 // By shard, the members that hold it in the cut or can take it over on their node: `copies` for the planner. Empty
 // where the last copies lie on nodes without a member: those need a rank before there can be a plan.
-std::vector<std::vector<RankId>> reachable_copies(const Cut& cut, std::span<const RankReport> reports,
-                                                  std::span<const PlanMember> members);
+std::vector<FewRanks> reachable_copies(const Cut& cut, const Reports& reports, std::span<const PlanMember> members);
 
 // A copy that a member of the new plan lacks, and from whom it comes. `from` living: over the data plane. `from` gone:
 // its memory on to's node is taken over. A receiver that the plan gives no copy passes it on: it is a source of other
@@ -102,7 +73,7 @@ struct StepUnderWay {
 // living holder, one on its own node first, spread evenly. Asserts that cut.lost is empty, that no shard is out of reach
 // of the plan's members, and that `reports` are those of the cut, one a rank. The step after the cut is finished from the
 // sums of living members. Nobody knows how far a rank that is gone had come in `interrupted`: its lanes count as begun.
-Transition plan_transition(const Plan& plan, const Cut& cut, std::span<const RankReport> reports,
+Transition plan_transition(const Plan& plan, const Cut& cut, const Reports& reports,
                            const std::optional<StepUnderWay>& interrupted = std::nullopt);
 
 }  // namespace kintsugi

@@ -105,7 +105,7 @@ std::vector<std::vector<CellBlock>> blocks_of(const CellLine& line, const CellPi
 
 std::optional<CellPieces> pieces_of(const Plan& plan) {
   CellPieces pieces;
-  std::vector<RankId> ranks;
+  std::vector<bool> is_known(plan.ranks.empty() ? 0 : plan.ranks.back().rank.value + 1, false);  // by rank
   for (std::uint32_t s = 0; s < plan.stages.size(); ++s) {
     for (const CellBlock& block : plan.stages[s].blocks) {
       const std::uint32_t end = s * plan.lanes + block.lanes.end;
@@ -114,11 +114,11 @@ std::optional<CellPieces> pieces_of(const Plan& plan) {
         continue;
       }
       pieces.push_back({block.rank, s * plan.lanes + block.lanes.first, end});
-      ranks.push_back(block.rank);
+      if (block.rank.value >= is_known.size()) is_known.resize(block.rank.value + 1, false);
+      if (is_known[block.rank.value]) return std::nullopt;
+      is_known[block.rank.value] = true;
     }
   }
-  std::sort(ranks.begin(), ranks.end());
-  if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) return std::nullopt;
   return pieces;
 }
 

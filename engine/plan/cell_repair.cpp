@@ -1,8 +1,8 @@
 #include "engine/plan/cell_repair.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <set>
 
 #include "base/assert.hpp"
 #include "base/units.hpp"
@@ -247,10 +247,16 @@ class Repairer {
     return most;
   }
 
+  using Loads = std::map<double, std::uint32_t>;  // how many have it: most have one of few
+  static void take_out(Loads& loads, double load) {
+    const auto at = loads.find(load);
+    if (--at->second == 0) loads.erase(at);
+  }
+
   // Every newcomer beside the busiest that has something to give.
   void relieve(double least) {
-    std::multiset<double> loads;
-    for (const Place& p : places_) loads.insert(load(p.piece));
+    Loads loads;
+    for (const Place& p : places_) ++loads[load(p.piece)];
     for (const PlanMember& newcomer : newcomers_) {
       const auto relief = [&](const Place& p) { return p.piece.count() > 1 ? load(p.piece) : 0; };
       const auto busiest = std::max_element(places_.begin(), places_.end(),
@@ -258,21 +264,21 @@ class Repairer {
       const auto at = static_cast<std::size_t>(busiest - places_.begin());
       const CellPiece piece = busiest->piece;
       places_.insert(busiest + 1, {{newcomer.rank, piece.end, piece.end}, false, {}});
-      loads.erase(loads.find(load(piece)));
+      take_out(loads, load(piece));
       ++repair_.newcomers;
       relieve({at, at + 2, 2}, least, loads);
     }
   }
 
   // `loads`: of all outside the window; afterwards of all.
-  void relieve(Window window, double least, std::multiset<double>& loads) {
+  void relieve(Window window, double least, Loads& loads) {
     const std::uint32_t stage = line_.stage_of(first_cell(window));
     const bool in_stage = is_in_stage(places_[window.first].piece, stage);
     Window best = window;
     double lowest = 0;
     std::vector<double> joined;  // since `best`
     for (bool first = true; in_stage; first = false) {
-      const double most = std::max(loads.empty() ? 0 : *loads.rbegin(), share(window, stage));
+      const double most = std::max(loads.empty() ? 0 : loads.rbegin()->first, share(window, stage));
       if (first || most < lowest) {
         best = window;
         lowest = most;
@@ -283,12 +289,12 @@ class Repairer {
       const bool go_left = left && (!right || places_[*left].piece.count() >= places_[*right].piece.count());
       const std::size_t next = go_left ? *left : *right;
       joined.push_back(load(places_[next].piece));
-      loads.erase(loads.find(joined.back()));
+      take_out(loads, joined.back());
       window = with(window, next);
     }
-    loads.insert(joined.begin(), joined.end());
+    for (const double of_joined : joined) ++loads[of_joined];
     deal_out(best, in_stage ? cut_lanes(best) : cut(best));
-    for (std::size_t at = best.first; at < best.end; ++at) loads.insert(load(places_[at].piece));
+    for (std::size_t at = best.first; at < best.end; ++at) ++loads[load(places_[at].piece)];
   }
 
   const CellLine& line_;

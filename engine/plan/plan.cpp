@@ -1,8 +1,10 @@
 #include "engine/plan/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "engine/plan/rank_index.hpp"
@@ -103,8 +105,31 @@ std::vector<RankId> Plan::idle_ranks() const {
   return idle;
 }
 
+namespace {
+
+// Of many words: a hasher takes them by the block.
+class WordHasher {
+ public:
+  void update_u64(std::uint64_t word) {
+    words_[count_++] = word;
+    if (count_ == words_.size()) flush();
+  }
+  Digest finish() {
+    flush();
+    return hasher_.finish();
+  }
+
+ private:
+  void flush() { hasher_.update(words_.data(), std::exchange(count_, 0) * sizeof(std::uint64_t)); }
+  Hasher hasher_;
+  std::array<std::uint64_t, 512> words_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
 Digest Plan::digest() const {
-  Hasher hasher;
+  WordHasher hasher;
   hasher.update_u64(job.value);
   hasher.update_u64(lineage.value);
   hasher.update_u64(generation.epoch);

@@ -9,6 +9,7 @@
 #include "base/digest.hpp"
 #include "base/ids.hpp"
 #include "base/lane_tree.hpp"
+#include "base/short_list.hpp"
 
 namespace kintsugi {
 
@@ -48,9 +49,10 @@ struct PlanRank {
 
 // Who holds a shard: one primary, which takes its gradients and publishes its weights, and replicas, which apply the same
 // updates to copies of their own.
+using FewRanks = ShortList<RankId, 4>;
 struct ShardHolders {
   RankId primary;
-  std::vector<RankId> replicas;
+  FewRanks replicas;
   bool has(RankId rank) const;
   bool operator==(const ShardHolders&) const = default;
 };

@@ -39,7 +39,7 @@ PlanChanges changes_between(const Plan& before, const Plan& after) {
     ++changes.shards;
     if (was.primary != is.primary) changes.holders.insert(changes.holders.end(), {was.primary, is.primary});
     for (const auto* of : {&was, &is}) {
-      const std::vector<RankId>& others = (of == &was ? is : was).replicas;
+      const FewRanks& others = (of == &was ? is : was).replicas;
       std::copy_if(of->replicas.begin(), of->replicas.end(), std::back_inserter(changes.holders),
                    [&](RankId rank) { return std::find(others.begin(), others.end(), rank) == others.end(); });
     }

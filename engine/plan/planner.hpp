@@ -10,11 +10,14 @@
 
 namespace kintsugi {
 
+// A failure domain of several nodes; 0: none, a node is its own.
+using RackId = StrongId<struct RackTag>;
+
 struct PlanMember {
   RankId rank;
   NodeId node;
-  std::string rack = {};  // the wider failure domain; empty: the node is its own
-  bool idle = false;      // about to leave: it gets no work and no shards
+  RackId rack = {};
+  bool idle = false;  // about to leave: it gets no work and no shards
 };
 
 struct PlanRequest {
@@ -23,7 +26,7 @@ struct PlanRequest {
   Generation generation;
   std::vector<PlanMember> members;  // ranks ascending
   // By shard, members that hold its newest state. Empty where nobody does, and at the start of a job.
-  std::vector<std::vector<RankId>> copies = {};
+  std::vector<FewRanks> copies = {};
   // Of the same job, or null: there is nothing to keep. Read during the call.
   const Plan* in_force = nullptr;
 };

@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "base/assert.hpp"
-#include "engine/plan/rank_index.hpp"
 
 namespace kintsugi {
 
@@ -13,8 +12,8 @@ namespace {
 constexpr std::size_t kNoPlace = ~std::size_t{0};
 
 // What is left of [first, end) without `excluded`, run by run.
-template <class Span, class Visit>
-void for_each_gap(Span range, std::vector<Span> excluded, const Visit& visit) {
+template <class Span, class Spans, class Visit>
+void for_each_gap(Span range, Spans excluded, const Visit& visit) {
   std::sort(excluded.begin(), excluded.end(), [](Span a, Span b) { return a.first < b.first; });
   std::size_t at = range.first;
   for (const Span& span : excluded) {
@@ -25,9 +24,29 @@ void for_each_gap(Span range, std::vector<Span> excluded, const Visit& visit) {
   if (at < range.end) visit(Span{at, range.end});
 }
 
-template <class Span>
-bool is_in(const std::vector<Span>& spans, std::size_t at) {
-  return std::any_of(spans.begin(), spans.end(), [&](const Span& s) { return at >= s.first && at < s.end; });
+template <class Spans>
+bool is_in(const Spans& spans, std::size_t at) {
+  return std::any_of(spans.begin(), spans.end(), [&](const auto& s) { return at >= s.first && at < s.end; });
+}
+
+// By rack, node, rank. Racks are numbered from 0: members are dealt out to them, and sorted there.
+void sort_by_place(std::vector<PlanMember>& members) {
+  std::uint32_t racks = 0;
+  for (const PlanMember& m : members) racks = std::max(racks, m.rack.value + 1);
+  std::vector<std::size_t> end(racks + 1, 0);  // by rack; at first where it begins
+  for (const PlanMember& m : members) ++end[m.rack.value + 1];
+  for (std::uint32_t r = 0; r < racks; ++r) end[r + 1] += end[r];
+  std::vector<PlanMember> sorted(members.size());
+  for (const PlanMember& m : members) sorted[end[m.rack.value]++] = m;
+  auto first = sorted.begin();
+  for (std::uint32_t r = 0; r < racks; ++r) {
+    const auto last = sorted.begin() + static_cast<std::ptrdiff_t>(end[r]);
+    std::sort(first, last, [](const PlanMember& a, const PlanMember& b) {
+      return std::tie(a.node, a.rank) < std::tie(b.node, b.rank);
+    });
+    first = last;
+  }
+  members = std::move(sorted);
 }
 
 }  // namespace
@@ -50,17 +69,15 @@ void ShardPlacer::arrange_members() {
   for (const PlanMember& m : request_.members) {
     if (!m.idle) members_.push_back(m);
   }
-  std::sort(members_.begin(), members_.end(), [](const PlanMember& a, const PlanMember& b) {
-    return std::tie(a.rack, a.node, a.rank) < std::tie(b.rack, b.node, b.rank);
-  });
+  sort_by_place(members_);
   rack_.resize(members_.size());
   node_.resize(members_.size());
-  place_.assign(plan_.ranks.size(), kNoPlace);
+  place_.assign(plan_.ranks.back().rank.value + 1, kNoPlace);
   const auto same_node = [&](std::size_t a, std::size_t b) {
     return members_[a].rack == members_[b].rack && members_[a].node == members_[b].node;
   };
   const auto same_rack = [&](std::size_t a, std::size_t b) {
-    return members_[a].rack.empty() ? same_node(a, b) : members_[a].rack == members_[b].rack;
+    return members_[a].rack == RackId{} ? same_node(a, b) : members_[a].rack == members_[b].rack;
   };
   const auto mark = [&](std::vector<Span>& spans, const auto& same) {
     std::size_t count = 0;
@@ -73,9 +90,7 @@ void ShardPlacer::arrange_members() {
   };
   nodes_ = mark(node_, same_node);
   racks_ = mark(rack_, same_rack);
-  for (std::size_t m = 0; m < members_.size(); ++m) {
-    place_[*place_of(members_[m].rank, plan_.ranks, [](const PlanRank& r) { return r.rank; })] = m;
-  }
+  for (std::size_t m = 0; m < members_.size(); ++m) place_[members_[m].rank.value] = m;
 }
 
 void ShardPlacer::arrange_workers() {
@@ -85,6 +100,13 @@ void ShardPlacer::arrange_workers() {
     for (const CellBlock& block : stage.blocks) workers.push_back(member_of(block.rank).value());
   }
   first_block_.push_back(workers.size());
+  for (const ParameterGroup& group : layout_.groups()) {
+    Spans& spans = stages_of_group_.emplace_back();
+    for (const LayerId use : group.uses) {
+      const std::uint32_t s = plan_.stage_of(use).value;
+      spans.push_back({first_block_[s], first_block_[s + 1]});
+    }
+  }
   first_of_.assign(members_.size() + 1, 0);
   for (const std::size_t m : workers) ++first_of_[m + 1];
   for (std::size_t m = 0; m < members_.size(); ++m) first_of_[m + 1] += first_of_[m];
@@ -94,28 +116,18 @@ void ShardPlacer::arrange_workers() {
 }
 
 std::optional<std::size_t> ShardPlacer::member_of(RankId rank) const {
-  const std::optional<std::size_t> at = place_of(rank, plan_.ranks, [](const PlanRank& r) { return r.rank; });
-  if (!at || place_[*at] == kNoPlace) return std::nullopt;
-  return place_[*at];
+  if (rank.value >= place_.size() || place_[rank.value] == kNoPlace) return std::nullopt;
+  return place_[rank.value];
 }
 
 bool ShardPlacer::has_copy(ShardId shard, RankId rank) const {
   if (request_.copies.empty()) return false;
-  const std::vector<RankId>& copies = request_.copies[shard.value];
+  const FewRanks& copies = request_.copies[shard.value];
   return std::find(copies.begin(), copies.end(), rank) != copies.end();
 }
 
-ShardPlacer::Spans ShardPlacer::stages_of(const Shard& shard) const {
-  Spans spans;
-  for (const LayerId use : layout_.group(shard.group).uses) {
-    const std::uint32_t s = plan_.stage_of(use).value;
-    spans.push_back({first_block_[s], first_block_[s + 1]});
-  }
-  return spans;
-}
-
 bool ShardPlacer::works_a_use(const Shard& shard, std::size_t member) const {
-  const Spans stages = stages_of(shard);
+  const Spans& stages = stages_of(shard);
   const auto first = blocks_of_.begin() + static_cast<std::ptrdiff_t>(first_of_[member]);
   const auto end = blocks_of_.begin() + static_cast<std::ptrdiff_t>(first_of_[member + 1]);
   return std::any_of(first, end, [&](std::size_t block) { return is_in(stages, block); });
@@ -194,7 +206,7 @@ void ShardPlacer::spread(const Shard& shard, ShardHolders& holders) {
     return domains.size() < all && std::find(domains.begin(), domains.end(), mine) != domains.end();
   };
   add(primary);
-  std::erase_if(holders.replicas, [&](RankId replica) {
+  erase_if(holders.replicas, [&](RankId replica) {
     const std::size_t member = member_of(replica).value();
     const bool moves = shares(nodes, node_[member].first, nodes_) ||
                        (kept_ == ShardsKept::fair && shares(racks, rack_[member].first, racks_));
@@ -212,21 +224,20 @@ ShardPlacer::Candidate ShardPlacer::candidate(const Shard& shard, std::size_t me
   return {rank, static_cast<double>(load + shard.count) > kWorthKeeping * share, has_copy(shard.id, rank), load};
 }
 
-std::vector<ShardPlacer::Spans> ShardPlacer::avoided(std::span<const RankId> holders) const {
-  Spans racks, nodes;
+ShardPlacer::Spans ShardPlacer::avoided(const FewRanks& holders, Avoid what) const {
+  Spans spans;
   for (const RankId holder : holders) {
     const std::size_t member = member_of(holder).value();
-    nodes.push_back(node_[member]);
-    if (!members_[member].rack.empty()) racks.push_back(rack_[member]);
+    if (what == Avoid::both || what == Avoid::nodes) spans.push_back(node_[member]);
+    const bool racks = what == Avoid::both || what == Avoid::racks;
+    if (racks && members_[member].rack != RackId{}) spans.push_back(rack_[member]);
   }
-  Spans both = racks;
-  both.insert(both.end(), nodes.begin(), nodes.end());
-  return {both, nodes, racks, {}};
+  return spans;
 }
 
 RankId ShardPlacer::place_primary(const Shard& shard, Open& open) {
   ++placed_;
-  const Spans stages = stages_of(shard);
+  const Spans& stages = stages_of(shard);
   const auto load_of = [&](std::size_t member) { return primaries_->load(blocks_of_[first_of_[member]]); };
   std::optional<Candidate> best;
   const auto consider = [&](std::size_t member) {
@@ -239,7 +250,8 @@ RankId ShardPlacer::place_primary(const Shard& shard, Open& open) {
   }
   if (!best || best->is_overloaded) {
     const std::optional<Candidate> promoted = std::exchange(best, std::nullopt);
-    for (const Spans& strangers : avoided(open.replicas)) {
+    for (const Avoid what : kAvoid) {
+      const Spans strangers = avoided(open.replicas, what);
       Spans excluded;  // in primaries_
       for (const Span& span : strangers) {
         for (std::size_t i = first_of_[span.first]; i < first_of_[span.end]; ++i) {
@@ -257,7 +269,7 @@ RankId ShardPlacer::place_primary(const Shard& shard, Open& open) {
           if (const auto least = primaries_->least(gap.first, gap.end)) consider(*member_of(primaries_->rank(*least)));
         });
       }
-      for (const RankId copy : request_.copies.empty() ? std::vector<RankId>{} : request_.copies[shard.id.value]) {
+      for (const RankId copy : request_.copies.empty() ? FewRanks{} : request_.copies[shard.id.value]) {
         const auto member = member_of(copy);
         const bool is_other = std::find(open.replicas.begin(), open.replicas.end(), copy) == open.replicas.end();
         if (member && is_other && !is_in(strangers, *member) && works_a_use(shard, *member)) consider(*member);
@@ -281,7 +293,7 @@ RankId ShardPlacer::place_primary(const Shard& shard, Open& open) {
 
 RankId ShardPlacer::place_replica(const Shard& shard, const ShardHolders& holders) {
   ++placed_;
-  std::vector<RankId> ranks = holders.replicas;
+  FewRanks ranks = holders.replicas;
   ranks.push_back(holders.primary);
   const double share = fair_share_ * static_cast<double>(replicas_);
   std::optional<Candidate> best;
@@ -289,7 +301,8 @@ RankId ShardPlacer::place_replica(const Shard& shard, const ShardHolders& holder
     const Candidate c = candidate(shard, member, replica_load_->load(member), share);
     if (!best || c < *best) best = c;
   };
-  for (Spans excluded : avoided(ranks)) {
+  for (const Avoid what : kAvoid) {
+    Spans excluded = avoided(ranks, what);
     for (const RankId rank : ranks) {
       const std::size_t member = *member_of(rank);
       excluded.push_back({member, member + 1});
@@ -297,7 +310,7 @@ RankId ShardPlacer::place_replica(const Shard& shard, const ShardHolders& holder
     for_each_gap(Span{0, members_.size()}, excluded, [&](Span gap) {
       if (const auto least = replica_load_->least(gap.first, gap.end)) consider(*least);
     });
-    for (const RankId copy : request_.copies.empty() ? std::vector<RankId>{} : request_.copies[shard.id.value]) {
+    for (const RankId copy : request_.copies.empty() ? FewRanks{} : request_.copies[shard.id.value]) {
       if (const auto member = member_of(copy); member && !is_in(excluded, *member)) consider(*member);
     }
     if (best) break;

@@ -35,12 +35,12 @@ class ShardPlacer {
  private:
   struct Open {  // what a shard keeps
     std::optional<RankId> primary;
-    std::vector<RankId> replicas;
+    FewRanks replicas;
   };
   struct Span {
     std::size_t first = 0, end = 0;
   };
-  using Spans = std::vector<Span>;
+  using Spans = ShortList<Span, 8>;
   struct Candidate {
     RankId rank;
     bool is_overloaded = false;
@@ -54,7 +54,7 @@ class ShardPlacer {
   std::optional<std::size_t> member_of(RankId rank) const;
   bool has_copy(ShardId shard, RankId rank) const;
   bool works_a_use(const Shard& shard, std::size_t member) const;
-  Spans stages_of(const Shard& shard) const;
+  const Spans& stages_of(const Shard& shard) const { return stages_of_group_[shard.group.value]; }
 
   std::vector<Open> keep();
   // Replicas that share a node with another holder, though there is a node without one, are to lie elsewhere; where
@@ -62,8 +62,11 @@ class ShardPlacer {
   void spread(const Shard& shard, ShardHolders& holders);
   RankId place_primary(const Shard& shard, Open& open);
   RankId place_replica(const Shard& shard, const ShardHolders& holders);
-  // Members that share a node or a rack with `holders`, to be avoided as far as possible: the strictest first.
-  std::vector<Spans> avoided(std::span<const RankId> holders) const;
+  // Members that share a node or a rack with `holders`, to be avoided as far as possible: first both, then nodes alone, then
+  // racks alone, at last nobody.
+  enum class Avoid : std::uint8_t { both, nodes, racks, nobody };
+  static constexpr Avoid kAvoid[] = {Avoid::both, Avoid::nodes, Avoid::racks, Avoid::nobody};
+  Spans avoided(const FewRanks& holders, Avoid what) const;
   Candidate candidate(const Shard& shard, std::size_t member, std::int64_t load, double share) const;
 
   const PlanRequest& request_;
@@ -71,9 +74,10 @@ class ShardPlacer {
   const ModelLayout& layout_;
   const ShardsKept kept_;
   std::vector<PlanMember> members_;  // that may hold a shard: by rack, node, rank
-  std::vector<std::size_t> place_;   // in members_, by place in plan_.ranks
+  std::vector<std::size_t> place_;   // in members_, by rank
   std::vector<Span> rack_, node_;    // those of the same, by place in members_; a node without a rack is one of its own
   std::vector<std::size_t> first_block_;  // by stage, and the end: in `primaries_`
+  std::vector<Spans> stages_of_group_;    // by group: in `primaries_`, the stages of its uses
   std::vector<std::size_t> first_of_;     // by place in members_, and the end: in blocks_of_
   std::vector<std::size_t> blocks_of_;    // positions in primaries_
   std::size_t nodes_ = 0, racks_ = 0;

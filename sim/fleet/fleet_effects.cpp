@@ -64,7 +64,7 @@ void FleetRun::carry_out(const JobEffect& effect) {
 
 void FleetRun::fence(const job_effect::Fence& f) {
   decisions_ = fold(decisions_, number_of(f.generation));
-  const std::size_t members = job_ ? job_->living().size() : fold_.members;
+  const std::size_t members = job_ ? job_->living() : fold_.members;
   training_.stop(now(), "planned change");
   const Plan* in_force = job_ ? job_->in_force() : nullptr;
   const double takes = phase_cost_.fence(members, in_force) + phase_cost_.report(members);
@@ -74,7 +74,7 @@ void FleetRun::fence(const job_effect::Fence& f) {
 
 void FleetRun::prepare(const job_effect::Prepare& p) {
   ++out_.plans;
-  const Digest digest = p.plan.digest();
+  const Digest digest = job_->machine().plan_digest();
   decisions_ = fold(fold(fold(decisions_, digest.high), digest.low), number_of(p.plan.generation));
   if (p.transition) {
     for (const ShardMove& m : p.transition->moves) {
@@ -121,8 +121,7 @@ void FleetRun::set_pace(bool resumed) {
 }
 
 void FleetRun::count_ranks() {
-  const std::uint64_t ranks =
-      job_ ? job_->living().size() * static_cast<std::uint64_t>(s_.workload.tensor) : std::uint64_t{0};
+  const std::uint64_t ranks = job_ ? job_->living() * static_cast<std::uint64_t>(s_.workload.tensor) : std::uint64_t{0};
   const double at = now().ns * 1e-9;
   if (!out_.in_service.empty() && out_.in_service.back().at == at) out_.in_service.pop_back();
   if (out_.in_service.empty() || out_.in_service.back().ranks != ranks) out_.in_service.push_back({at, ranks});

@@ -46,7 +46,7 @@ void JobShell::take(const JobEffects& effects) {
       deadline_at_ = arm->at;
     }
     if (std::holds_alternative<job_effect::Fence>(effect)) intended_.reset();
-    if (std::holds_alternative<job_effect::Resume>(effect)) index_copies();
+    if (std::holds_alternative<job_effect::Resume>(effect)) resumed();
     handler_(effect);
   }
 }
@@ -63,48 +63,43 @@ void JobShell::adopt(Instant now) {
   Adoption adoption{
       former.generation(), former.next_rank().value, former.incidents(), former.is_pausing(), {}, record_, {}};
   for (const auto& [id, node] : nodes_) adoption.nodes[id] = node.name;
-  const bool resumed = in_force_ && former.generation() == in_force_->generation;
+  const bool was_resumed = in_force_ && former.generation() == in_force_->generation;
   machine_ = std::make_unique<JobMachine>(std::move(request));
   intended_.reset();
   ++steps_;
   take(machine_->adopt(adoption, now));
-  std::map<NodeId, job_event::NodeRestated> restated;
-  for (const auto& [id, node] : nodes_) {
-    restated[id] = {id, adoption.promised, {}, {}, {}, record_};
-    if (resumed) restated[id].in_force = *in_force_;
-    for (const RankReport& left : left_[id]) restated[id].gone.push_back(left.rank);
-  }
-  for (const auto& [rank, node] : living_) restated.at(node).living.push_back({rank, kVariant});
-  for (const auto& [rank, node] : starting_) {
-    if (restated.contains(node)) restated.at(node).living.push_back({rank, ""});
-  }
   const std::map<NodeId, Node> nodes = nodes_;
+  const std::map<NodeId, RankSet> living_on = living_on_;
+  const std::map<NodeId, std::vector<RankReport>> left = left_;
+  std::map<NodeId, RankSet> starting_on;
+  for (const auto& [rank, node] : starting_) starting_on[node].insert(rank);
   for (const auto& [id, node] : nodes) {
     feed(job_event::NodeReady{id, node.name, node.slots, node.rack, true}, now);
-    feed(restated.at(id), now);
+    job_event::NodeRestated restated{id, adoption.promised, {}, {}, {}, record_};
+    if (was_resumed) restated.in_force = *in_force_;
+    if (const auto at = left.find(id); at != left.end()) {
+      for (const RankReport& report : at->second) restated.gone.push_back(report.rank);
+    }
+    if (const auto at = living_on.find(id); at != living_on.end()) {
+      for (const RankId rank : at->second) restated.living.push_back({rank, kVariant});
+    }
+    for (const RankId rank : starting_on[id]) restated.living.push_back({rank, ""});
+    feed(restated, now);
   }
 }
 
-void JobShell::index_copies() {
-  in_force_ = std::make_unique<const Plan>(*machine_->plan());
+void JobShell::resumed() {
+  in_force_ = std::make_shared<const Plan>(*machine_->plan());
   left_.clear();
-  held_first_.assign(machine_->next_rank().value + 1, 0);
-  const auto for_each_copy = [&](const auto& visit) {
-    for (std::uint32_t s = 0; s < in_force_->shards.size(); ++s) {
-      visit(in_force_->shards[s].primary, ShardId{s});
-      for (const RankId replica : in_force_->shards[s].replicas) visit(replica, ShardId{s});
-    }
-  };
-  for_each_copy([&](RankId rank, ShardId) { ++held_first_[rank.value + 1]; });
-  for (std::size_t r = 1; r < held_first_.size(); ++r) held_first_[r] += held_first_[r - 1];
-  held_.resize(held_first_.back());
-  std::vector<std::uint32_t> at(held_first_.begin(), held_first_.end() - 1);
-  for_each_copy([&](RankId rank, ShardId shard) { held_[at[rank.value]++] = shard; });
+  erase_if(newcomers_, [&](RankId rank) { return in_force_->has(rank); });
 }
 
-std::span<const ShardId> JobShell::held_by(RankId rank) const {
-  if (rank.value + 1 >= held_first_.size()) return {};
-  return std::span(held_).subspan(held_first_[rank.value], held_first_[rank.value + 1] - held_first_[rank.value]);
+std::vector<ShardId> JobShell::held_by(RankId rank) const {
+  std::vector<ShardId> held;
+  for (std::uint32_t s = 0; in_force_ && s < in_force_->shards.size(); ++s) {
+    if (in_force_->shards[s].has(rank)) held.push_back({s});
+  }
+  return held;
 }
 
 void JobShell::node_ready(NodeId node, const std::string& name, const std::string& rack, std::uint32_t slots,
@@ -116,7 +111,11 @@ void JobShell::node_ready(NodeId node, const std::string& name, const std::strin
 void JobShell::node_lost(NodeId node, const std::string& why, Instant now) {
   if (nodes_.erase(node) == 0) return;
   left_.erase(node);
-  std::erase_if(living_, [&](const auto& r) { return r.second == node; });
+  for (const RankId rank : std::exchange(living_on_[node], {})) {
+    living_.erase(rank);
+    newcomers_.erase(rank);
+  }
+  living_on_.erase(node);
   std::erase_if(starting_, [&](const auto& r) { return r.second == node; });
   feed(job_event::NodeLost{node, why}, now);
 }
@@ -129,6 +128,8 @@ void JobShell::ranks_up(const std::vector<PlanRank>& ranks, Instant now) {
   for (const PlanRank& r : ranks) {
     if (starting_.erase(r.rank) == 0) continue;  // its node is gone, or it was told to end
     living_[r.rank] = r.node;
+    living_on_[r.node].insert(r.rank);
+    newcomers_.insert(r.rank);
     feed(job_event::RankUp{r.rank, kVariant}, now);
   }
 }
@@ -138,6 +139,8 @@ void JobShell::rank_down(RankId rank, const std::string& why, bool expected, Ins
   const auto found = living_.find(rank);
   if (found != living_.end()) {
     if (!expected) left_[found->second].push_back(inventory(rank, found->second, false));
+    living_on_[found->second].erase(rank);
+    newcomers_.erase(rank);
     living_.erase(found);
   }
   corrupt_.erase(rank);
@@ -151,7 +154,7 @@ void JobShell::rank_failed(RankId rank, const std::string& why, Instant now) {
 RankReport JobShell::inventory(RankId rank, NodeId node, bool alive) const {
   RankReport report{rank, node, alive, {}, record_};
   const Step step = machine_->final_step();
-  const std::span<const ShardId> held = held_by(rank);
+  const std::vector<ShardId> held = held_by(rank);
   report.copies.reserve(held.size());
   for (const ShardId shard : held) {
     const bool bad = corrupt_.contains(rank) && shard == held.front();
@@ -160,30 +163,40 @@ RankReport JobShell::inventory(RankId rank, NodeId node, bool alive) const {
   return report;
 }
 
+CountedRanks JobShell::as_expected() const {
+  const Step step = machine_->final_step();
+  auto digests = std::make_shared<std::vector<Digest>>();
+  for (std::uint32_t s = 0; s < in_force_->shards.size(); ++s) digests->push_back(copy_digest({s}, step, false));
+  return {{}, in_force_, step, step.value, std::move(digests), record_, {}};
+}
+
 void JobShell::answer_fence(Instant now) {
   const Generation generation = machine_->generation();
   const auto open = [&] { return machine_->phase() == JobPhase::fencing && machine_->generation() == generation; };
-  const std::vector<std::pair<RankId, NodeId>> living(living_.begin(), living_.end());
-  for (const auto& [rank, node] : living) {
-    if (open()) feed(job_event::RankReported{generation, inventory(rank, node, true)}, now);
+  RankSet named = newcomers_;
+  for (const RankId rank : corrupt_) {
+    if (living_.contains(rank)) named.insert(rank);
   }
+  NodeSet left;
+  for (const auto& [node, reports] : left_) left.insert(node);
+  if (in_force_) feed(job_event::OthersReported{generation, named, left, as_expected()}, now);
+  for (const RankId rank : named) {
+    if (open()) feed(job_event::RankReported{generation, inventory(rank, living_.at(rank), true)}, now);
+  }
+  for (const NodeId node : left) {
+    const std::vector<RankReport> reports = left_.at(node);
+    if (open()) feed(job_event::NodeReported{node, generation, reports}, now);
+  }
+  if (in_force_) return;
   std::vector<NodeId> nodes;
   for (const auto& [node, what] : nodes_) nodes.push_back(node);
   for (const NodeId node : nodes) {
-    if (!open()) return;
-    const auto left = left_.find(node);
-    feed(job_event::NodeReported{node, generation, left == left_.end() ? std::vector<RankReport>{} : left->second},
-         now);
+    if (open()) feed(job_event::NodeReported{node, generation, {}}, now);
   }
 }
 
 void JobShell::all_prepared(Instant now) {
-  const Plan plan = *machine_->plan();
-  const Digest digest = plan.digest();
-  for (const PlanRank& r : plan.ranks) {
-    if (machine_->phase() != JobPhase::preparing || machine_->generation() != plan.generation) return;
-    feed(job_event::RankPrepared{r.rank, plan.generation, digest, machine_->final_step()}, now);
-  }
+  feed(job_event::OthersPrepared{machine_->generation(), machine_->plan_digest(), machine_->final_step()}, now);
 }
 
 void JobShell::commit(bool change, Instant now) {
@@ -201,10 +214,9 @@ void JobShell::commit(bool change, Instant now) {
 }
 
 std::optional<RankId> JobShell::rank_on(NodeId node) const {
-  for (const auto& [rank, on] : living_) {
-    if (on == node) return rank;
-  }
-  return {};
+  const auto found = living_on_.find(node);
+  if (found == living_on_.end() || found->second.empty()) return {};
+  return found->second.front();
 }
 
 }  // namespace kintsugi::sim

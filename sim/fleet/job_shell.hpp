@@ -1,5 +1,6 @@
 // A shell around one JobMachine, as an actor is: events in, effects out. It plays the ranks and the nodes of the job, all
-// of which answer; what takes time is for the fleet to say, which calls these when the time has come.
+// of which answer; what takes time is for the fleet to say, which calls these when the time has come. Members that are as
+// the plan makes one expect are counted in one event, the others are named (engine/control/counted_ranks.hpp).
 //
 // Steps between two events that matter are folded: the machine sees the first step of a generation and the one whose vote
 // changes it, and its step numbers count those.
@@ -7,8 +8,7 @@
 
 #include <functional>
 #include <map>
-#include <set>
-#include <span>
+#include <memory>
 
 #include "engine/control/job_machine.hpp"
 #include "sim/fleet/fold.hpp"
@@ -46,7 +46,8 @@ class JobShell {
 
   const JobMachine& machine() const { return *machine_; }
   std::uint64_t machine_steps() const { return steps_; }
-  const std::map<RankId, NodeId>& living() const { return living_; }
+  // Ranks.
+  std::size_t living() const { return living_.size(); }
   // The lowest living rank there.
   std::optional<RankId> rank_on(NodeId node) const;
   // The plan that was resumed last; null before.
@@ -62,22 +63,22 @@ class JobShell {
   void feed(const JobEvent& event, Instant now);
   void take(const JobEffects& effects);
   RankReport inventory(RankId rank, NodeId node, bool alive) const;
-  void index_copies();
-  std::span<const ShardId> held_by(RankId rank) const;
+  void resumed();
+  std::vector<ShardId> held_by(RankId rank) const;
+  CountedRanks as_expected() const;
 
   EffectHandler handler_;
   std::unique_ptr<JobMachine> machine_;
   std::map<RankId, NodeId> living_;
+  std::map<NodeId, RankSet> living_on_;
+  RankSet newcomers_;  // living, and no members of the plan in force
   std::map<NodeId, Node> nodes_;
   std::map<RankId, NodeId> starting_;               // no hello yet
   std::map<NodeId, std::vector<RankReport>> left_;  // by processes that are gone
-  std::unique_ptr<const Plan> in_force_;            // the last that was resumed
-  // Under it: shards by rank number, those of rank r at held_first_[r].. of held_.
-  std::vector<ShardId> held_;
-  std::vector<std::uint32_t> held_first_;
-  std::optional<DecisionRecord> record_;  // the newest
+  std::shared_ptr<const Plan> in_force_;            // the last that was resumed
+  std::optional<DecisionRecord> record_;            // the newest
   std::optional<Generation> intended_;
-  std::set<RankId> corrupt_;
+  RankSet corrupt_;
   std::uint64_t deadline_number_ = 0;
   Instant deadline_at_;
   std::uint64_t steps_ = 0;

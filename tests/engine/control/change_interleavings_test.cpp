@@ -83,6 +83,10 @@ TEST(ChangeInterleavings, after_one_fault_at_any_moment_all_steps_are_done_or_wh
   explore_all({}, 1, "", 1e20);
 }
 
+TEST(ChangeInterleavings, after_one_fault_at_any_moment_the_same_holds_where_members_are_counted) {
+  explore_all({.counted = true}, 1, "", 1e20);
+}
+
 // Deaths of ranks and nodes, from the moment on at which a step is final for one rank alone.
 TEST(ChangeInterleavings, after_two_faults_no_final_step_is_undone_that_anybody_knows) {
   explore_all({.refill = false, .hang = false, .dropped = false}, 2, "the record is made by rank", 1e18);

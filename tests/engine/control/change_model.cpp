@@ -117,11 +117,39 @@ World ChangeModel::start() {
   return world;
 }
 
-JobEvent ChangeModel::event_of(const Up& up) const {
+// Empty: it holds something else than the plan gives it, or is new.
+std::optional<JobEvent> ChangeModel::counted(const Up& up) {
+  const RankReport& report = up.reports.at(0);
+  if (up.order == kNothing || report.copies.empty()) return std::nullopt;
+  const Step version = report.copies.front().version;
+  auto& plan = plans_[up.order];
+  if (!plan) plan = std::make_shared<const Plan>(orders_[up.order].plan);
+  auto& digests = digests_[static_cast<std::uint32_t>(version.value)];
+  if (!digests) {
+    std::vector<Digest> all;
+    for (std::uint32_t s = 0; s < kShards; ++s) all.push_back({s, version.value});
+    digests = std::make_shared<const std::vector<Digest>>(std::move(all));
+  }
+  CountedRanks said{{}, plan, version, version.value, digests, report.record, {}};
+  if (!plan->has(report.rank)) return std::nullopt;
+  CountedRanks alone = said;
+  alone.ranks.insert(report.rank);
+  std::vector<RankReport> unfolded = unfold(alone);
+  std::sort(unfolded[0].copies.begin(), unfolded[0].copies.end(),
+            [](const CopyReport& a, const CopyReport& b) { return a.shard < b.shard; });
+  if (unfolded[0] != report) return std::nullopt;
+  RankSet others;
+  for (std::uint32_t r = 0; r < 16; ++r) {
+    if (r != report.rank.value) others.insert({r});
+  }
+  return job_event::OthersReported{up.generation, others, {{0}, {1}}, std::move(said)};
+}
+
+JobEvent ChangeModel::event_of(const Up& up) {
   using namespace job_event;  // NOLINT(google-build-using-namespace)
   switch (up.kind) {
     case Up::Kind::rank_up: return RankUp{up.rank, "cpu"};
-    case Up::Kind::reported: return RankReported{up.generation, up.reports.at(0)};
+    case Up::Kind::reported: return counted(up).value_or(RankReported{up.generation, up.reports.at(0)});
     case Up::Kind::node_reported: return NodeReported{up.node, up.generation, up.reports};
     case Up::Kind::prepared: {
       const Order& order = orders_[up.order];

@@ -10,6 +10,9 @@
 #include <array>
 #include <compare>
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -50,7 +53,7 @@ struct Up {
   NodeId node;
   Generation generation;
   std::vector<RankReport> reports;
-  std::uint32_t order = kNothing;  // that it prepared
+  std::uint32_t order = kNothing;  // that it prepared; of a report: the last one, if it was told
   std::optional<DecisionRecord> record;
   bool operator==(const Up&) const = default;
 };
@@ -118,6 +121,7 @@ struct ModelRules {
   bool refill = true;       // new ranks come up while training goes on, not only when it waits for them
   bool hang = true;         // faults beside deaths of ranks and nodes
   bool dropped = true;      // what a lost node has sent may be lost with it
+  bool counted = false;     // a rank that holds what its plan gives it is counted, one in each event
 };
 
 struct Happening {
@@ -155,7 +159,8 @@ class ChangeModel {
 
   using Happenings = std::vector<Happening>;
 
-  JobEvent event_of(const Up& up) const;
+  JobEvent event_of(const Up& up);
+  std::optional<JobEvent> counted(const Up& up);
   void feed(World& world, const JobEvent& event);
   const Reaction& react(std::uint32_t machine, std::uint32_t up);
   void settle(World& world);
@@ -184,7 +189,9 @@ class ChangeModel {
   Table<JobMachine, MachineBucket> machines_;
   Table<Up, UpBucket> ups_;
   Table<Order, OrderBucket> orders_;
-  std::unordered_map<std::uint64_t, Reaction> reactions_;  // (machine, Up)
+  std::unordered_map<std::uint64_t, Reaction> reactions_;                        // (machine, Up)
+  std::map<std::uint32_t, std::shared_ptr<const Plan>> plans_;                   // by order
+  std::map<std::uint32_t, std::shared_ptr<const std::vector<Digest>>> digests_;  // by step
 };
 
 }  // namespace kintsugi::testing

@@ -64,7 +64,8 @@ void ChangeModel::rank_reads(World& world, std::uint32_t r) {
                   {.kind = Up::Kind::reported,
                    .rank = {r},
                    .generation = {1, down.generation},
-                   .reports = {inventory(world, r)}});
+                   .reports = {inventory(world, r)},
+                   .order = rules_.counted ? rank.order : kNothing});
     case Down::Kind::prepare:
       if (down.generation == rank.promised && rank.phase == Phase::idle) prepare(world, r, down);
       return;

@@ -33,7 +33,7 @@ TEST(LinkFaults, both_sides_of_one_generation_are_one_accusation) {
   EXPECT_FALSE(faults.accuse(accusation(kB, kA, 5), kNow));
   EXPECT_TRUE(faults.left_out({kA, kB}, nothing, kNow).empty());
   EXPECT_TRUE(faults.accuse(accusation(kB, kA, 6), kNow));
-  EXPECT_EQ(faults.left_out({kA, kB}, nothing, kNow), std::set<NodeId>{kA});
+  EXPECT_EQ(faults.left_out({kA, kB}, nothing, kNow), NodeSet{kA});
 }
 
 TEST(LinkFaults, an_accusation_of_who_dies_is_no_fault_of_the_pair) {
@@ -60,15 +60,15 @@ TEST(LinkFaults, whoever_cannot_reach_most_is_left_out_alone) {
   LinkFaults faults = apart(kA, kC);
   EXPECT_FALSE(faults.accuse(accusation(kC, kB, 5), kNow));
   EXPECT_TRUE(faults.accuse(accusation(kC, kB, 6), kNow));
-  EXPECT_EQ(faults.left_out({kA, kB, kC}, nothing, kNow), std::set<NodeId>{kC});
+  EXPECT_EQ(faults.left_out({kA, kB, kC}, nothing, kNow), NodeSet{kC});
 }
 
 TEST(LinkFaults, the_side_whose_loss_costs_least_is_left_out_and_never_the_last_copy) {
   const LinkFaults faults = apart(kA, kB);
   const auto cells = [](NodeId node) { return LinkFaults::Loss{false, node == kA ? 3U : 1U}; };
-  EXPECT_EQ(faults.left_out({kA, kB}, cells, kNow), std::set<NodeId>{kB});
+  EXPECT_EQ(faults.left_out({kA, kB}, cells, kNow), NodeSet{kB});
   const auto last_copy = [](NodeId node) { return LinkFaults::Loss{node == kB, node == kA ? 3U : 1U}; };
-  EXPECT_EQ(faults.left_out({kA, kB}, last_copy, kNow), std::set<NodeId>{kA});
+  EXPECT_EQ(faults.left_out({kA, kB}, last_copy, kNow), NodeSet{kA});
 }
 
 TEST(LinkFaults, they_meet_again_after_a_time_that_doubles_while_it_is_of_no_use) {

@@ -23,7 +23,7 @@ CopyReport copy(std::uint32_t shard, std::uint64_t version, bool gradient = fals
   return {{shard}, {version}, version, {shard + 1, 1000 * version + corrupt}, gradient};
 }
 
-using Holders = std::vector<std::vector<RankId>>;  // by shard
+using Holders = std::vector<FewRanks>;  // by shard
 
 std::vector<RankId> ids(std::initializer_list<std::uint32_t> values) {
   std::vector<RankId> ranks;

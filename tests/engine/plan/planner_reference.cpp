@@ -206,10 +206,10 @@ class ShardPlacer {
 
   void place_replicas(const Shard& shard, ShardHolders& holders) {
     std::set<NodeId> nodes;
-    std::set<std::string> racks;
+    std::set<RackId> racks;
     const auto take = [&](const PlanMember& member) {
       nodes.insert(member.node);
-      if (!member.rack.empty()) racks.insert(member.rack);
+      if (member.rack != RackId{}) racks.insert(member.rack);
     };
     for (const PlanMember& member : holders_) {
       if (member.rank == holders.primary) take(member);

@@ -121,12 +121,12 @@ TEST(Planner, replicas_are_other_members_on_other_nodes_as_far_as_there_are_any)
 
 TEST(Planner, replicas_lie_on_other_racks_first) {
   PlanRequest request = survivors(6, 3);
-  for (PlanMember& member : request.members) member.rack = member.node == NodeId{2} ? "far" : "near";
+  for (PlanMember& member : request.members) member.rack = {member.node == NodeId{2} ? 2U : 1U};
   JobConfig job = small_job(4, 8, 2);
   job.resilience.replicas = 2;
   const Plan plan = make_plan(request, job, ModelLayout(job.model)).value();
   for (const ShardHolders& holders : plan.shards) {
-    EXPECT_NE(plan.node_of(holders.primary) == NodeId{2}, plan.node_of(holders.replicas.at(0)) == NodeId{2});
+    EXPECT_NE(plan.node_of(holders.primary) == NodeId{2}, plan.node_of(holders.replicas[0]) == NodeId{2});
   }
 }
 
@@ -172,7 +172,7 @@ TEST(Planner, whatever_is_asked_for_from_nothing_is_planned_as_by_definition) {
     const std::uint32_t ranks = 1 + draw(std::min(most, 12U)), nodes = 1 + draw(6), racks = 1 + draw(4);
     for (std::uint32_t r = 0, id = draw(3); r < ranks; ++r, id += 1 + draw(2)) {
       const std::uint32_t node = draw(nodes), rack = node % racks;
-      request.members.push_back({{id}, {node}, rack == 0 ? "" : std::to_string(rack), r > 0 && draw(6) == 0});
+      request.members.push_back({{id}, {node}, RackId{rack}, r > 0 && draw(6) == 0});
     }
     for (std::size_t s = 0; s < layout.shards().size() && round % 3 > 0; ++s) {
       request.copies.emplace_back();

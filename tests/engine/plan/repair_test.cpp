@@ -22,7 +22,7 @@ class RepairTest : public ::testing::Test {
     layout_.emplace(job_.model);
     request_ = {{1}, {1}, {1, 1}, {}};
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      request_.members.push_back({{r}, {r}, nodes_of_rack == 0 ? "" : std::to_string(r / nodes_of_rack)});
+      request_.members.push_back({{r}, {r}, RackId{nodes_of_rack == 0 ? 0 : 1 + r / nodes_of_rack}});
     }
     next_ = ranks;
     plan_ = make_plan(request_, job_, *layout_).value();
@@ -209,12 +209,12 @@ TEST_F(RepairTest, who_leaves_by_plan_is_given_up_like_one_that_is_gone) {
 
 TEST_F(RepairTest, new_copies_lie_on_other_racks_than_those_that_stay) {
   begin(16, 4, 64, 8);
-  std::map<RankId, std::string> rack;
+  std::map<RankId, RackId> rack;
   for (const PlanMember& m : request_.members) rack[m.rank] = m.rack;
   for (const std::uint32_t rank : {5U, 21U, 22U, 47U}) lose(rank);
   repair();
   expect_sound();
-  for (const ShardHolders& holders : plan_.shards) EXPECT_NE(rack[holders.primary], rack[holders.replicas.at(0)]);
+  for (const ShardHolders& holders : plan_.shards) EXPECT_NE(rack[holders.primary], rack[holders.replicas[0]]);
 }
 
 TEST_F(RepairTest, copies_of_one_node_are_spread_as_soon_as_there_is_another) {
