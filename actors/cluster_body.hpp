@@ -117,7 +117,8 @@ class ClusterSupervisor final : public Body {
   void on_admission(const AdmissionDone& m);
   void accept(JobId id);
   void on_submitted(JobId id, const AdmittedJob& admitted);
-  void start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption);
+  void start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption = std::nullopt,
+                 std::optional<RestartJob> before = std::nullopt);
   void follow(const std::shared_ptr<Link>& link, JobId wanted);
   void cancel(Job& job, CancelJob why);
   // Does `work` on the job that a client means and says so; job 0: the only one.

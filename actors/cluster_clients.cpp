@@ -108,16 +108,17 @@ void ClusterSupervisor::on_submitted(JobId id, const AdmittedJob& admitted) {
     return;
   }
   if (job.follower) answer(job.follower, acceptance(id));
-  start_job(id, admitted, std::nullopt);
+  start_job(id, admitted);
 }
 
-void ClusterSupervisor::start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption) {
+void ClusterSupervisor::start_job(JobId id, const AdmittedJob& admitted, std::optional<Adoption> adoption,
+                                  std::optional<RestartJob> before) {
   Job& job = jobs_[id];
   job.view.job = id;
   job.view.name = admitted.config.name;
-  job.supervisor =
-      spawn_job_supervisor(place("job_supervisor"), {id, epoch(), admitted, std::move(adoption), parts_.version,
-                                                     parts_.clock, parts_.logger.with_component("job"), journal_});
+  job.supervisor = spawn_job_supervisor(place("job_supervisor"),
+                                        {id, epoch(), admitted, std::move(adoption), std::move(before), parts_.version,
+                                         parts_.clock, parts_.logger.with_component("job"), journal_});
   carry_out(members_.step(member_event::JobWants{id}));
 }
 
@@ -243,7 +244,8 @@ void ClusterSupervisor::on_job_ended(const JobEnded& m) {
 std::string ClusterSupervisor::status() const {
   std::vector<JobView> views;
   for (const auto& [id, job] : jobs_) views.push_back(job.view);
-  return status_json(members_, node_links_.addresses(), views, tree_.rows(*parts_.tree), epoch(), parts_.version);
+  return status_json(members_, node_links_.addresses(), mirrors_.keepers(), views, tree_.rows(*parts_.tree), epoch(),
+                     parts_.version);
 }
 
 void ClusterSupervisor::stop(const std::string& why) {

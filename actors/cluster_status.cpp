@@ -29,8 +29,8 @@ Json children(const std::vector<ClusterTree::Row>& rows, std::size_t& at, std::u
 }  // namespace
 
 std::string status_json(const Membership& members, const std::map<NodeId, std::string>& addresses,
-                        const std::vector<JobView>& jobs, const std::vector<ClusterTree::Row>& actors,
-                        std::uint32_t epoch, const std::string& version) {
+                        const std::set<NodeId>& keepers, const std::vector<JobView>& jobs,
+                        const std::vector<ClusterTree::Row>& actors, std::uint32_t epoch, const std::string& version) {
   Json out = {{"version", version}, {"epoch", epoch}, {"nodes", Json::array()}, {"jobs", Json::array()}};
   for (const auto& [id, member] : members.members()) {
     const NodeInfo& n = member.info;
@@ -44,6 +44,7 @@ std::string status_json(const Membership& members, const std::map<NodeId, std::s
                             {"labels", n.labels},
                             {"kernel_variant", n.kernel_variant},
                             {"version", n.version},
+                            {"keeps_journal", keepers.contains(id)},
                             {"job", member.lease ? Json(member.lease->value) : Json(nullptr)}});
   }
   for (const JobView& j : jobs) {

@@ -84,7 +84,7 @@ void ClusterSupervisor::take_over_jobs() {
   Duration longest = seconds(ResilienceConfig{}.orphan_limit);
   for (const auto& [id, admitted] : found_->jobs) {
     jobs_[id].follows = true;
-    start_job(id, admitted, found_->adoptions.at(id));
+    start_job(id, admitted, found_->adoptions.at(id), found_->state.jobs.at(id));
     longest = std::max(longest, seconds(admitted.config.resilience.orphan_limit));
   }
   for (const journaled::Ended& end : found_->state.ended)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "actors/report.hpp"
+#include "actors/restart.hpp"
 #include "base/clock.hpp"
 #include "engine/control/decision_record.hpp"
 
@@ -14,13 +15,13 @@ namespace kintsugi::actors {
 
 class JobAccount {
  public:
-  // `clock` outlives it. `last`: what a former supervisor knew.
-  JobAccount(const AdmittedJob& job, const Clock& clock, std::optional<DecisionRecord> last);
+  // `clock` outlives it. `last`: what a former supervisor knew. `before`: the journal's, of a job that it had.
+  JobAccount(const AdmittedJob& job, const Clock& clock, std::optional<DecisionRecord> last,
+             const std::optional<RestartJob>& before);
 
-  // A member says that the step is final. Of one that is reported nothing; twice is once.
+  // A member says that the step is final; twice is once. Of a step before the newest that is reported it fills a place in
+  // the report; a later one waits until the machine knows that it is final. `seconds`: 0 from whoever does not know.
   void hear(const DecisionRecord& record, double seconds);
-  // The same, from whoever does not know how long it took.
-  void hear_late(const DecisionRecord& record);
   std::optional<DecisionRecord> newest_heard() const;
   // The job's machine takes it, and with it those before that were heard.
   void report(const DecisionRecord& record);
@@ -31,7 +32,9 @@ class JobAccount {
   // Until now, when training begins: by this cause the first time, by that later.
   void lose_until_training(const std::string& first, const std::string& later);
 
-  Step reported() const { return reported_; }
+  // Members are asked for records after it: of a few steps before the newest they say again what a rank may have decided and
+  // not got to say.
+  Step known_step() const;
   const std::optional<DecisionRecord>& last() const { return last_; }
   double tokens_per_second() const { return tokens_per_second_; }
   Report& about() { return report_; }
@@ -41,6 +44,9 @@ class JobAccount {
     DecisionRecord record;
     double seconds = 0;
   };
+
+  JobAccount(const AdmittedJob& job, const Clock& clock, std::optional<DecisionRecord> last,
+             const ReportedBefore& before);
 
   const Clock& clock_;
   const Lineage lineage_;

@@ -50,6 +50,15 @@ JobFrames::Fill JobFrames::fence(const job_effect::Fence& e, Step known) const {
   };
 }
 
+JobFrames::Fill JobFrames::steps_wanted(Step after, Step up_to) const {
+  return [this, after, up_to](schemas::Message::Builder m) {
+    auto wanted = m.initStepsWanted();
+    wanted.setJob(id_.value);
+    wanted.setAfter(after.value);
+    wanted.setUpTo(up_to.value);
+  };
+}
+
 JobFrames::Fill JobFrames::intend(Generation generation) const {
   return [this, generation](schemas::Message::Builder m) {
     auto intend = m.initIntend();

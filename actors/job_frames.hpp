@@ -31,6 +31,7 @@ class JobFrames {
   Fill save(std::string staging) const;
   Fill stop(std::string why) const;
   Fill restate() const;
+  Fill steps_wanted(Step after, Step up_to) const;
 
   // To the follower.
   Fill note(std::string text) const;

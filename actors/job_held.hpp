@@ -18,7 +18,7 @@ struct HeldJobSupervisor {
   HeldJobSupervisor(caf::actor its_cluster, JobParts its_parts)
       : cluster(std::move(its_cluster)),
         parts(std::move(its_parts)),
-        account(parts.admitted, *parts.clock, parts.adoption ? parts.adoption->record : std::nullopt) {}
+        account(parts.admitted, *parts.clock, parts.adoption ? parts.adoption->record : std::nullopt, parts.before) {}
 
   // What the next incarnation adopts; none: nothing was promised to anybody yet.
   std::optional<Adoption> what_is_known() const;

@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "actors/restart.hpp"
+#include "base/clock.hpp"
+
 namespace kintsugi::actors {
 
 namespace {
@@ -31,6 +34,10 @@ void JobJournal::record(const DecisionRecord& record, bool last, Instant now) {
   if (!last && now - recorded_ < kRecordInterval) return;
   recorded_ = now;
   write(journaled::RecordSeen{record.job, record.step, encode_record(record)});
+}
+
+void JobJournal::incident(const IncidentReport& incident, Instant now) {
+  write(incident_entry(machine_.request().job, incident, {now, wall_clock_ns()}));
 }
 
 void JobMemo::note(const decltype(JournalEntry::what)& what) {

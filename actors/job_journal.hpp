@@ -31,6 +31,8 @@ class JobJournal {
   journaled::GenerationMade generation(const std::string& why) const;
 
   void record(const DecisionRecord& record, bool last, Instant now);
+  // For the report of a successor.
+  void incident(const IncidentReport& incident, Instant now);
   // What was seen, after the machine has taken it and did not drop it.
   void evidence(const JobEvent& event);
   // The machine decided it.

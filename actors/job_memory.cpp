@@ -55,13 +55,19 @@ Result<void> JobMemory::corrupt(RankId rank, ShardId shard) {
 
 namespace {
 
-std::optional<DecisionRecord> record_on(const FileDescriptor& board) {
+std::vector<DecisionRecord> records_on(const FileDescriptor& board) {
+  std::vector<DecisionRecord> records;
   const auto mapping = shm::Mapping::map(board.get(), shm::Access::read_write);
-  if (!mapping) return std::nullopt;
-  const auto bytes = RecordBoard(mapping->bytes()).newest();
-  if (!bytes) return std::nullopt;
-  const Result<DecisionRecord> record = decode_record(*bytes);
-  return record ? std::optional(*record) : std::nullopt;
+  if (!mapping) return records;
+  for (const std::vector<std::byte>& bytes : RecordBoard(mapping->bytes()).all()) {
+    if (const Result<DecisionRecord> record = decode_record(bytes)) records.push_back(*record);
+  }
+  return records;
+}
+
+std::optional<DecisionRecord> record_on(const FileDescriptor& board) {
+  const std::vector<DecisionRecord> records = records_on(board);
+  return records.empty() ? std::nullopt : std::optional(records.back());
 }
 
 std::optional<CopyReport> report_of(ShardId shard, const FileDescriptor& copy) {
@@ -73,6 +79,11 @@ std::optional<CopyReport> report_of(ShardId shard, const FileDescriptor& copy) {
 }
 
 }  // namespace
+
+std::vector<DecisionRecord> JobMemory::records_of(RankId rank) const {
+  const auto board = boards_.find(rank);
+  return board == boards_.end() ? std::vector<DecisionRecord>{} : records_on(board->second);
+}
 
 std::vector<RankReport> JobMemory::left_behind(const std::function<bool(RankId)>& is_alive) const {
   std::map<RankId, RankReport> reports;

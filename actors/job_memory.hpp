@@ -25,6 +25,8 @@ class JobMemory {
   // An injected fault: flips a bit in the middle of the rank's copy. Nothing happens where there is none.
   Result<void> corrupt(RankId rank, ShardId shard);
 
+  // What is on the rank's board: its newest records, by step.
+  std::vector<DecisionRecord> records_of(RankId rank) const;
   // What ranks that are not alive left here: their STABLE copies and newest records.
   std::vector<RankReport> left_behind(const std::function<bool(RankId)>& is_alive) const;
   // Frees copies that no holder of the plan has, and boards of ranks that are no members.

@@ -146,6 +146,7 @@ class JobSupervisor final : public Body {
         for (const auto step : m.getStepHistory().getSteps()) {
           account_.hear(read_record(step.getRecord()), step.getSeconds());
         }
+        if (asked_for_steps_ == node) ask_for_steps();
         return;
       case schemas::Message::JOB_STATE: return on_job_state(node, m.getJobState());
       case schemas::Message::FINISHED: {
@@ -179,6 +180,23 @@ class JobSupervisor final : public Body {
     feed(job_event::RankUp{{in.getRank()}, kernel_variant_});
   }
 
+  // Steps that only a former supervisor and ranks of one node had said: another node keeps them as well. One is asked at a
+  // time, each once in a generation.
+  void ask_for_steps() {
+    asked_for_steps_.reset();
+    const std::optional<Step> up_to = account_.about().gap();
+    if (!up_to) return;
+    for (const auto& [node, offered] : held_.nodes) {
+      if (!asked_before_.insert(node).second) continue;
+      asked_for_steps_ = node;
+      return to_node(node, frames_.steps_wanted(account_.about().whole(), *up_to));
+    }
+  }
+  void ask_again_for_steps() {
+    asked_before_.clear();
+    ask_for_steps();
+  }
+
   void on_job_state(NodeId node, schemas::JobState::Reader in) {
     Result<job_event::NodeRestated> restated = read_job_state(in, node, account_.newest_heard());
     if (!restated) return feed(job_event::NodeLost{node, restated.error().message});
@@ -193,7 +211,7 @@ class JobSupervisor final : public Body {
   void on_rank_report(NodeId node, schemas::RankReport::Reader in) {
     RankReport report = read_holding(in.getHolding(), node, true);
     peers_[report.rank].ucx_address.assign(in.getUcxAddress().begin(), in.getUcxAddress().end());
-    for (const auto record : in.getRecords()) account_.hear_late(read_record(record));
+    for (const auto record : in.getRecords()) account_.hear(read_record(record), 0);
     feed(job_event::RankReported{read_generation(in.getGeneration()), std::move(report)});
   }
 
@@ -254,7 +272,7 @@ class JobSupervisor final : public Body {
   void carry_out(const job_effect::Fence& e) {
     parts_.logger.info("fencing", {{"job", parts_.job.value}, {"generation", to_string(e.generation)}, {"why", e.why}});
     account_.begin_phase();
-    promise(journal_.generation(e.why), [this, e] { to_nodes(frames_.fence(e, account_.reported())); });
+    promise(journal_.generation(e.why), [this, e] { to_nodes(frames_.fence(e, account_.known_step())); });
   }
 
   void carry_out(const job_effect::Intend& e) { to_nodes(frames_.intend(e.generation)); }
@@ -271,6 +289,7 @@ class JobSupervisor final : public Body {
   void carry_out(const job_effect::Incident& e) {
     const IncidentReport& i = e.report;
     account_.about().incident(i);
+    journal_.incident(i, parts_.clock->now());
     parts_.logger.warning("an incident is over", {{"job", parts_.job.value},
                                                   {"kind", i.kind},
                                                   {"target", i.target},
@@ -288,11 +307,13 @@ class JobSupervisor final : public Body {
   void carry_out(const job_effect::Resume& e) {
     account_.lose_until_training("startup", "recovery");
     to_nodes(frames_.resume(e.generation));
+    ask_again_for_steps();
   }
 
   void carry_out(const job_effect::Adopted& e) {
     account_.about().planned(e.plan, kernel_variant_);
     account_.lose_until_training("without supervisor", "without supervisor");
+    ask_again_for_steps();
   }
 
   void carry_out(const job_effect::Report& e) {
@@ -377,6 +398,8 @@ class JobSupervisor final : public Body {
   std::map<RankId, Peer> peers_;
   std::map<ShardId, Digest> saved_;
   std::string kernel_variant_, last_note_;
+  std::optional<NodeId> asked_for_steps_;
+  std::set<NodeId> asked_before_;
   bool asked_again_ = false;
 };
 

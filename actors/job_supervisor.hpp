@@ -19,6 +19,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "engine/control/job_events.hpp"
+#include "engine/telemetry/journal_state.hpp"
 
 namespace kintsugi::actors {
 
@@ -76,6 +77,7 @@ struct JobParts {
   std::uint32_t epoch = 1;  // of the supervisor
   AdmittedJob admitted;
   std::optional<Adoption> adoption;  // a former supervisor ran it
+  std::optional<RestartJob> before;  // likewise: as the journal has it
   std::string version;
   const Clock* clock = nullptr;  // outlives the actor
   Logger logger;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ class Mirrors {
   void kept(NodeId node, std::uint64_t up_to) { feed(mirror_event::Kept{node, up_to}); }
   void on(const Journaled& m);
   void on(const JournalCopied& m);
-  std::set<NodeId> nodes() const { return machine_.nodes(); }
+  std::set<NodeId> keepers() const { return machine_.keepers(); }
 
  private:
   struct Owed {

@@ -62,6 +62,7 @@ class NodeJob final : public Body {
         [this](const JobFrame& m) { on_job_frame(m.message); },
         [this](const FromRank& m) { on_rank_frame(m); },
         [this](const RankGone& m) { on_gone(m); },
+        [this](const SupervisionChanged& m) { pass_on(m.supervision); },
         [this](const Restate&) { restate(); },
     };
   }
@@ -96,6 +97,11 @@ class NodeJob final : public Body {
       case schemas::Message::KILL_RANK: kill(in.getKillRank()); return {};
       case schemas::Message::INJECT: return inject(in.getInject(), message);
       case schemas::Message::STOP: stop(in.getStop().getWhy().cStr()); return {};
+      case schemas::Message::STEPS_WANTED: {
+        const auto wanted = in.getStepsWanted();
+        held_.spoken.send_steps_between(held_.job, {wanted.getAfter()}, {wanted.getUpTo()}, to_supervisor());
+        return {};
+      }
       default: break;
     }
     // A fence is for all that live. What follows it is for the members of its plan: a rank that came up since is not one.
@@ -199,9 +205,7 @@ class NodeJob final : public Body {
 
   // In this order: a supervisor that knows the state decides, and then it must know the steps.
   void restate() {
-    const auto up = [this](transport::Frame frame) {
-      send(held_.owner, UpFrame{std::make_shared<transport::Frame>(std::move(frame))});
-    };
+    const auto up = to_supervisor();
     held_.spoken.send_steps(held_.job, up);
     const std::vector<RankReport> left_behind =
         held_.memory.left_behind([&](RankId rank) { return held_.ranks.contains(rank); });
@@ -226,6 +230,23 @@ class NodeJob final : public Body {
     held_.spoken.send_actors(up);
   }
 
+  Spoken::Send to_supervisor() {
+    return [this](transport::Frame frame) {
+      send(held_.owner, UpFrame{std::make_shared<transport::Frame>(std::move(frame))});
+    };
+  }
+
+  void pass_on(const Supervision& supervision) {
+    for (auto& [rank, local] : held_.ranks) {
+      to_rank(local, make_frame([&](schemas::Message::Builder m) {
+                auto out = m.initSupervision();
+                out.setLost(supervision.lost);
+                out.setParkAtNs(supervision.park_at.ns);
+              }),
+              {});
+    }
+  }
+
   void to_rank(Local& local, transport::Frame frame, std::vector<FileDescriptor> descriptors) {
     send(local.supervisor, ToRank{std::make_shared<transport::Frame>(std::move(frame)),
                                   std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors))});
@@ -239,6 +260,7 @@ class NodeJob final : public Body {
   void on_rank_frame(const FromRank& m) {
     if (m.message.which() != schemas::Message::NEED_SEGMENTS) {
       static_cast<void>(guarded([&] { held_.spoken.keep(m.rank, m.message); }));
+      if (m.message.which() == schemas::Message::STEP_KNOWN) return;
       send(held_.owner, UpFrame{std::make_shared<transport::Frame>(m.message.copy_frame())});
       return;
     }
@@ -298,6 +320,11 @@ class NodeJob final : public Body {
   void on_gone(const RankGone& m) {
     held_.ranks.erase(m.rank);
     held_.spoken.forget(m.rank);
+    // What it decided and did not get to say.
+    const std::set<Step> unheard = held_.spoken.keep_unheard(held_.memory.records_of(m.rank));
+    for (const Step step : unheard) {
+      held_.spoken.send_steps_between(held_.job, {step.value - 1}, step, to_supervisor());
+    }
     tell_supervisor([&](schemas::Message::Builder out) {
       auto down = out.initRankDown();
       down.setJob(held_.job.value);

@@ -5,12 +5,16 @@
 
 #include "actors/rank_supervisor.hpp"
 #include "base/clock.hpp"
+#include "engine/pipeline/vote_gate.hpp"
 
 namespace kintsugi::actors {
 
 // --- to the node job ------------------------------------------------------------------------------------------------
 struct JobFrame {  // whatever the supervisor says to this job
   ControlMessage message;
+};
+struct SupervisionChanged {  // of the node; for every rank here
+  Supervision supervision;
 };
 struct Restate {};  // a new supervisor listens: say all that it must know, then go on as before
 // --- to its owner: frames for the supervisor, then the end ----------------------------------------------------------
@@ -30,6 +34,7 @@ caf::actor spawn_node_job(Place place, NodeServices& services, JobId job);
 }  // namespace kintsugi::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::JobFrame)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::SupervisionChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::Restate)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::UpFrame)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kintsugi::actors::OrphanLimit)

@@ -67,6 +67,7 @@ struct HeldNode {
   std::vector<std::string> addresses = {};  // the next to be dialed first
   JournalCopy journal_copy = {};
   std::map<JobId, caf::actor> jobs = {};
+  bool parked = false;  // the limit has passed, and it was told
   bool afresh = false;  // a hello waits for the end of jobs
   std::optional<NodeExit> ending = std::nullopt;
 };
@@ -144,8 +145,15 @@ class NodeSupervisor final : public Body {
   void dial_again() {
     if (held_.ending) return;
     const Duration left = held_.allegiance.time_left(clock_.now());
-    if (left <= Duration{}) return end({1, held_.allegiance.last_words()});
-    dial(std::min(left, kRedialDeadline * static_cast<std::int64_t>(held_.addresses.size())));
+    if (left <= Duration{} && held_.jobs.empty()) return end({1, held_.allegiance.last_words()});
+    if (left <= Duration{} && !std::exchange(held_.parked, true)) {
+      tell(
+          "kintsugi join: {}; its ranks are parked with all they hold, and go on once there is a supervisor; to give "
+          "them up, end this process\n",
+          held_.allegiance.last_words());
+    }
+    dial(std::min(held_.parked ? kRedialDeadline : left,
+                  kRedialDeadline * static_cast<std::int64_t>(held_.addresses.size())));
   }
 
   void on_link_lost(const std::string& why) {
@@ -156,6 +164,8 @@ class NodeSupervisor final : public Body {
     if (held_.allegiance.lose(why, clock_.now())) {
       tell("kintsugi join: the supervisor is lost: {}; {}it is dialed again for {} s\n", why,
            held_.jobs.empty() ? "" : "training goes on, and ", held_.allegiance.limit().ns / seconds(1).ns);
+      const Instant park_at = clock_.now() + held_.allegiance.time_left(clock_.now());
+      for (const auto& [job, actor] : held_.jobs) send(actor, SupervisionChanged{{true, park_at}});
     }
     send_self(kRedialPause, NodeRedial{});
   }
@@ -175,7 +185,11 @@ class NodeSupervisor final : public Body {
       tell("joined as node {} with {} slots\n", in.getNode(), held_.parts.options.slots);
     }
     tell_actors();
-    for (const auto& [job, actor] : held_.jobs) send(actor, Restate{});
+    held_.parked = false;
+    for (const auto& [job, actor] : held_.jobs) {
+      send(actor, SupervisionChanged{});
+      send(actor, Restate{});
+    }
   }
 
   void tell_actors() {
@@ -269,6 +283,7 @@ class NodeSupervisor final : public Body {
         case schemas::Message::PREPARE: to_job({in.getPrepare().getJob()}, message); break;
         case schemas::Message::RESUME: to_job({in.getResume().getJob()}, message); break;
         case schemas::Message::SAVE: to_job({in.getSave().getJob()}, message); break;
+        case schemas::Message::STEPS_WANTED: to_job({in.getStepsWanted().getJob()}, message); break;
         case schemas::Message::STOP: to_job({in.getStop().getJob()}, message); break;
         case schemas::Message::RESTATE: restate({in.getRestate().getJob()}); break;
         case schemas::Message::LEAVE: end({0, in.getLeave().cStr()}); break;

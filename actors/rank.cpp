@@ -81,6 +81,10 @@ class Rank final : public Body {
         case schemas::Message::FENCE: return on_fence(m.message.get().getFence());
         case schemas::Message::INTEND:
           return held_.trainer_switch->intend(read_generation(m.message.get().getIntend().getGeneration()));
+        case schemas::Message::SUPERVISION: {
+          const auto in = m.message.get().getSupervision();
+          return held_.trainer_switch->set_supervision({in.getLost(), Instant{in.getParkAtNs()}});
+        }
         case schemas::Message::PREPARE: return send(held_.stage, PrepareStage{m.message});
         case schemas::Message::SEGMENTS: return send(held_.stage, StageSegments{m.message});
         case schemas::Message::RESUME:
@@ -158,6 +162,7 @@ int run_rank_process(const RankProcessOptions& options) {
   // UCX took these over while it was loaded; a crash is told by the exit status, not by a transport's handlers.
   for (const int fatal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::signal(fatal, SIG_DFL);
   const SteadyClock clock;
+  const BootClock boot_clock;
   const RankIdentity& id = options.identity;
   const std::unique_ptr<kernels::Device> device = kernels::cpu::make_cpu_device(id.threads);
   auto context = transport::ucx::UcxContext::create(id.interface);
@@ -178,7 +183,7 @@ int run_rank_process(const RankProcessOptions& options) {
   parts->trainer_switch = trainer_switch;
   parts->logger = options.logger;
   parts->make_stage = [&, device = device.get(), ucx = *context](Place place) {
-    return spawn_stage(std::move(place), {id, device, &clock, trainer_switch, ucx, peak_flops});
+    return spawn_stage(std::move(place), {id, device, &clock, trainer_switch, ucx, &boot_clock, peak_flops});
   };
   const Event done = parts->done;
   // The process is replaced.

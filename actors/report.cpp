@@ -118,19 +118,34 @@ void Report::planned(Plan plan, std::string kernel_variant) {
 }
 
 void Report::step_final(const DecisionRecord& record, double seconds, Instant now) {
-  // The vote of a step carries the digest of the state before it.
-  if (!steps_.empty() && steps_.back().step.value + 1 == record.step.value) {
-    steps_.back().digest = record.previous_digest;
-  }
-  steps_.push_back({record.step, record.loss, record.gradient_norm, record.learning_rate,
-                    record.outcome == Outcome::commit, std::nullopt, record.generation, plan_ ? plan_->rank_count() : 0,
-                    record.failure_domains, seconds, now});
-  ++count_;
-  productive_seconds_ += seconds;
+  if (record.step <= whole_ && !steps_.contains(record.step)) return;  // left out by now, or before the job's first
+  const auto [at, fresh] = steps_.try_emplace(record.step);
+  StepLine& line = at->second;
+  if (!fresh && (line.generation > record.generation || line.seconds > 0)) return;
+  if (fresh) ++count_;
+  productive_seconds_ += seconds - line.seconds;
+  line = {record.loss,
+          record.gradient_norm,
+          record.learning_rate,
+          record.outcome == Outcome::commit,
+          record.previous_digest,
+          record.generation,
+          plan_ ? plan_->rank_count() : 0,
+          record.failure_domains,
+          seconds,
+          fresh ? now : line.final_at};
+  while (steps_.contains({whole_.value + 1})) ++whole_.value;
   if (steps_.size() > kReportedSteps) {
-    steps_.pop_front();
+    whole_ = std::max(whole_, steps_.begin()->first);
+    steps_.erase(steps_.begin());
     ++left_out_;
   }
+}
+
+std::optional<Step> Report::gap() const {
+  const auto next = steps_.upper_bound(whole_);
+  if (next == steps_.end()) return std::nullopt;
+  return Step{next->first.value - 1};
 }
 
 std::string Report::json(const std::string& version) const {
@@ -141,10 +156,12 @@ std::string Report::json(const std::string& version) const {
 
   Json steps = Json::array();
   std::vector<double> seconds;
-  for (const StepLine& s : steps_) {
-    const bool last = &s == &steps_.back();
-    const std::optional<Digest> digest = last ? final_digest : s.digest;
-    steps.push_back({{"step", s.step.value},
+  for (const auto& [step, s] : steps_) {
+    // The vote of a step carries the digest of the state before it.
+    std::optional<Digest> digest;
+    if (const auto next = steps_.find({step.value + 1}); next != steps_.end()) digest = next->second.previous_digest;
+    if (step == steps_.rbegin()->first) digest = final_digest;
+    steps.push_back({{"step", step.value},
                      {"loss", number(s.loss)},
                      {"grad_norm", number(s.gradient_norm)},
                      {"digest", digest ? Json(to_hex(*digest)) : Json(nullptr)},

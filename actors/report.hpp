@@ -1,7 +1,6 @@
 // What a run reports (CLI.md, `--report`), collected while it goes.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,10 +38,11 @@ constexpr std::size_t kReportedSteps = 40'000;
 class Report {
  public:
   // `began`: what the instants of incidents count from.
-  Report(AdmittedJob job, Instant began) : job_(std::move(job)), began_(began) {}
+  Report(AdmittedJob job, Instant began) : job_(std::move(job)), began_(began), whole_(job_.first) {}
 
   void planned(Plan plan, std::string kernel_variant);
-  // `now`: when it became known here.
+  // `now`: when it became known here. In any order, twice is once: what was heard late fills its place. `seconds`: 0 where
+  // nobody measured.
   void step_final(const DecisionRecord& record, double seconds, Instant now);
   void rank_finished(RankAccount account) { accounts_[account.rank] = std::move(account); }
   void incident(const IncidentReport& incident) { incidents_.push_back(incident); }
@@ -50,14 +50,17 @@ class Report {
   void lost(const std::string& cause, double seconds) { lost_[cause] += seconds; }
 
   bool has_steps() const { return !steps_.empty(); }
+  // Every step up to this one is here, from the job's first on.
+  Step whole() const { return whole_; }
+  // Up to which steps are missing after whole(); none: it has all up to its newest.
+  std::optional<Step> gap() const;
   std::string json(const std::string& version) const;
 
  private:
   struct StepLine {
-    Step step;
     float loss = 0, gradient_norm = 0, learning_rate = 0;
     bool committed = true;
-    std::optional<Digest> digest;  // known when the next step is final, or the run
+    Digest previous_digest;  // of the state before it
     Generation generation;
     std::uint32_t ranks = 0;
     std::uint32_t failure_domains = 1;
@@ -69,7 +72,8 @@ class Report {
   Instant began_;
   std::optional<Plan> plan_;
   std::string kernel_variant_;
-  std::deque<StepLine> steps_;
+  std::map<Step, StepLine> steps_;
+  Step whole_;
   std::uint64_t left_out_ = 0;
   std::uint64_t count_ = 0;
   double productive_seconds_ = 0;

@@ -44,6 +44,59 @@ journaled::Submitted submitted_entry(JobId job, const AdmittedJob& a) {
           s.threads, s.save_directory, s.resume_directory, s.ucx_only, a.first, a.updates};
 }
 
+namespace {
+
+std::int64_t to_wall(Instant at, const Moment& moment) {
+  return moment.wall_ns + (at - moment.now).ns;
+}
+Instant from_wall(std::int64_t wall_ns, const Moment& moment) {
+  return moment.now + Duration{wall_ns - moment.wall_ns};
+}
+
+}  // namespace
+
+journaled::IncidentOver incident_entry(JobId job, const IncidentReport& i, const Moment& moment) {
+  const auto wall = [&](const std::optional<Instant>& at) { return at ? to_wall(*at, moment) : 0; };
+  return {job,
+          i.id,
+          i.kind,
+          i.target,
+          i.why,
+          i.generation,
+          i.restarts,
+          to_wall(i.detected, moment),
+          wall(i.fenced),
+          wall(i.resumed),
+          wall(i.first_commit),
+          i.lanes_recomputed,
+          i.bytes_moved,
+          i.steps_lost};
+}
+
+ReportedBefore reported_before(const RestartJob& job, const Moment& moment) {
+  ReportedBefore before{from_wall(job.submitted_ns, moment), {}};
+  const auto instant = [&](std::int64_t wall_ns) {
+    return wall_ns == 0 ? std::nullopt : std::optional(from_wall(wall_ns, moment));
+  };
+  for (const journaled::IncidentOver& e : job.incidents) {
+    IncidentReport& i = before.incidents.emplace_back();
+    i.id = e.id;
+    i.kind = e.kind;
+    i.target = e.target;
+    i.why = e.why;
+    i.generation = e.generation;
+    i.restarts = e.restarts;
+    i.detected = from_wall(e.detected_ns, moment);
+    i.fenced = instant(e.fenced_ns);
+    i.resumed = instant(e.resumed_ns);
+    i.first_commit = instant(e.first_commit_ns);
+    i.lanes_recomputed = e.lanes_recomputed;
+    i.bytes_moved = e.bytes_moved;
+    i.steps_lost = e.steps_lost;
+  }
+  return before;
+}
+
 Result<Inheritance> inherit(const Journal* journal) {
   Inheritance in;
   if (journal == nullptr) return in;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "actors/job_admission.hpp"
 #include "engine/control/job_events.hpp"
@@ -13,6 +14,20 @@ namespace kintsugi::actors {
 
 journaled::NodeJoined joined_entry(NodeId node, const NodeInfo& info);
 journaled::Submitted submitted_entry(JobId job, const AdmittedJob& admitted);
+
+// One moment on two clocks: the supervisor's own, and the one that its successor reads as well.
+struct Moment {
+  Instant now;
+  std::int64_t wall_ns = 0;  // since 1970
+};
+journaled::IncidentOver incident_entry(JobId job, const IncidentReport& incident, const Moment& moment);
+
+// What the report of a job goes on from.
+struct ReportedBefore {
+  Instant began;
+  std::vector<IncidentReport> incidents;
+};
+ReportedBefore reported_before(const RestartJob& job, const Moment& moment);
 
 struct Inheritance {
   RestartState state;

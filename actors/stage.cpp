@@ -183,9 +183,10 @@ class Stage final : public Body {
     if (own == arena_fds_.end()) return Error{ErrorAction::end_generation, "the node sent no arena for this rank"};
     KINTSUGI_TRY_ASSIGN(auto arena, parts_.device->map_shared(own->second.get(), 0, blueprint_->arena_bytes, true));
     KINTSUGI_TRY_ASSIGN(auto peers, open_peers(arena->view()));
-    KINTSUGI_TRY_ASSIGN(trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers),
-                                                   *parts_.clock, std::move(arena), held_, preparation_->step_budget,
-                                                   parts_.identity.incarnation, std::move(salvage_)}));
+    KINTSUGI_TRY_ASSIGN(
+        trainer_, Trainer::create({std::move(blueprint_), *parts_.device, std::move(peers), *parts_.clock,
+                                   std::move(arena), held_, preparation_->step_budget, parts_.identity.incarnation,
+                                   std::move(salvage_), parts_.boot_clock}));
     parts_.trainer_switch->arm(trainer_.get(), generation_);
     KINTSUGI_TRY(make_state());
     tell_node([&](schemas::Message::Builder m) {
@@ -256,15 +257,22 @@ class Stage final : public Body {
     if (generation != generation_ || !answered_) return {};  // likewise
     KINTSUGI_ASSERT_MSG(trainer_ != nullptr, "told to train before it was prepared");
     show_phase(ChangePhase::resume);
-    const auto on_step = [&](const DecisionRecord& record, double seconds) {
-      tell_node([&](schemas::Message::Builder m) {
-        auto step = m.initStepDone();
-        step.setJob(record.job.value);
-        write_record(record, step.initRecord());
-        step.setSeconds(seconds);
-      });
+    // The root's word goes to the supervisor. Elsewhere the node keeps that of its first rank, for one that asks.
+    const auto tell = [](schemas::StepDone::Builder step, const DecisionRecord& record, double seconds) {
+      step.setJob(record.job.value);
+      write_record(record, step.initRecord());
+      step.setSeconds(seconds);
     };
-    KINTSUGI_TRY(trainer_->run(preparation_->last, on_step));
+    const auto on_step = [&](const DecisionRecord& record, double seconds) {
+      tell_node([&](schemas::Message::Builder m) { tell(m.initStepDone(), record, seconds); });
+    };
+    Trainer::OnStep on_known;
+    if (arena_fds_.begin()->first == parts_.identity.rank) {
+      on_known = [&](const DecisionRecord& record, double seconds) {
+        tell_node([&](schemas::Message::Builder m) { tell(m.initStepKnown(), record, seconds); });
+      };
+    }
+    KINTSUGI_TRY(trainer_->run(preparation_->last, on_step, on_known));
     if (trainer_->next_generation()) return {};  // the fence comes
     tell_node([&](schemas::Message::Builder m) { write_account(m.initFinished()); });
     return {};

@@ -60,7 +60,8 @@ struct StageParts {
   const Clock* clock = nullptr;       // likewise
   std::shared_ptr<TrainerSwitch> trainer_switch;
   std::shared_ptr<transport::ucx::UcxContext> ucx;
-  double peak_flops = 0;  // float32 FLOP/s of this rank's threads, measured in this run
+  const Clock* boot_clock = nullptr;  // likewise
+  double peak_flops = 0;              // float32 FLOP/s of this rank's threads, measured in this run
 };
 
 // A child of the rank.

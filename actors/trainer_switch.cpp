@@ -7,6 +7,7 @@ void TrainerSwitch::arm(Trainer* trainer, Generation generation) {
   trainer_ = trainer;
   of_trainer_ = generation;
   if (trainer_ == nullptr) return;
+  trainer_->set_supervision(supervision_);
   if (end_reason_) trainer_->cancel(*end_reason_);
   if (generation < fenced_) trainer_->cancel(*fence_reason_);
 }
@@ -33,6 +34,12 @@ void TrainerSwitch::interrupt(const Error& why) {
 void TrainerSwitch::intend(Generation generation) {
   const std::lock_guard lock(mutex_);
   if (trainer_ != nullptr && of_trainer_ < generation) trainer_->intend(generation);
+}
+
+void TrainerSwitch::set_supervision(const Supervision& supervision) {
+  const std::lock_guard lock(mutex_);
+  supervision_ = supervision;
+  if (trainer_ != nullptr) trainer_->set_supervision(supervision);
 }
 
 std::optional<Error> TrainerSwitch::ended() const {

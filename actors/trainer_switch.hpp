@@ -21,6 +21,8 @@ class TrainerSwitch {
   void interrupt(const Error& why);
   // Has the running trainer vote for a change to `generation`.
   void intend(Generation generation);
+  // Of this rank's node, from now on and for trainers still to be armed.
+  void set_supervision(const Supervision& supervision);
   std::optional<Error> ended() const;
 
  private:
@@ -29,6 +31,7 @@ class TrainerSwitch {
   Generation of_trainer_;
   Generation fenced_;
   std::optional<Error> fence_reason_, end_reason_;
+  Supervision supervision_;
 };
 
 }  // namespace kintsugi::actors

@@ -92,14 +92,22 @@ struct Message {
     # actors, which may be restarted in their process (actors/supervised.hpp)
     restate @43 :JobRef;             # supervisor -> node: a new supervisor of this job asks for what the last one was told
     processActors @44 :ProcessActors;  # rank -> node -> supervisor, at each change
+
+    stepKnown @45 :StepDone;         # rank -> node, which keeps it: from the first of its ranks, if the root is elsewhere
+    stepsWanted @46 :StepsWanted;    # supervisor -> node, which answers with stepHistory: its report lacks them
   }
 }
 
 # Whether anybody could act on what a rank finds out.
-enum Supervision {
-  present @0;
-  lost @1;                           # nobody decides about a wait that takes too long: it goes on
-  parked @2;                         # for the orphan limit: contribute to no vote
+struct Supervision {
+  lost @0 :Bool;                     # nobody would decide about a wait that takes too long: it goes on
+  parkAtNs @1 :Int64;                # boot-time clock: from then on, contribute to no vote
+}
+
+struct StepsWanted {
+  job @0 :UInt32;
+  after @1 :UInt64;
+  upTo @2 :UInt64;
 }
 
 struct JournalPiece {
@@ -220,7 +228,6 @@ struct NodeReport {
   job @0 :UInt32;
   generation @1 :Record.Generation;
   leftBehind @2 :List(Holding);      # by ranks whose processes are gone
-  steps @3 :List(StepDone);          # after knownStep, that they knew, ascending; seconds 0
 }
 
 struct ShardMove {

@@ -99,6 +99,14 @@ std::uint64_t JournalMirrors::needed_from() const {
   return from;
 }
 
+std::set<NodeId> JournalMirrors::keepers() const {
+  std::set<NodeId> all;
+  for (const auto& [node, mirror] : mirrors_) {
+    if (mirror.kept > 0) all.insert(node);
+  }
+  return all;
+}
+
 std::set<NodeId> JournalMirrors::nodes() const {
   std::set<NodeId> all;
   for (const auto& [node, mirror] : mirrors_) all.insert(node);

@@ -70,7 +70,8 @@ class JournalMirrors {
 
   // The shell keeps entries from here on.
   std::uint64_t needed_from() const;
-  std::set<NodeId> nodes() const;  // that are mirrors
+  std::set<NodeId> nodes() const;    // that are mirrors,
+  std::set<NodeId> keepers() const;  // and of them, who has said so
 
  private:
   enum class Phase : std::uint8_t { copying, following };

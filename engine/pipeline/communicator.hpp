@@ -76,7 +76,9 @@ class Communicator {
   void drain(Outbox& outbox);
 
   // --- inside work that runs on the stream --------------------------------------------------------------------------
-  Instant deadline() const { return clock_.now() + wait_limit_; }
+  Instant deadline() const { return clock_.now() + (patient_ ? kPatience : wait_limit_); }
+  // Any thread. Whether waits that begin from now on have next to no deadline: nobody could act on their end.
+  void set_patient(bool patient) { patient_ = patient; }
   TimedPeers& peers() { return peers_; }
   double wait_seconds() const { return peers_.wait_seconds(); }
 
@@ -86,7 +88,9 @@ class Communicator {
   TimedPeers peers_;
   const transport::collectives::Party party_;
   const Clock& clock_;
+  static constexpr Duration kPatience = seconds(366 * 24 * 3600);
   const Duration wait_limit_;
+  std::atomic<bool> patient_{false};
 };
 
 }  // namespace kintsugi

@@ -10,7 +10,8 @@ namespace kintsugi {
 
 namespace collectives = transport::collectives;
 
-Trainer::Trainer(Parts parts) : parts_(std::move(parts)) {
+Trainer::Trainer(Parts parts)
+    : parts_(std::move(parts)), gate_(parts_.boot_clock != nullptr ? *parts_.boot_clock : parts_.clock) {
   const Plan& plan = parts_.blueprint->plan;
   state_ = {plan.job, plan.lineage, plan.generation, {}, 0};
 }
@@ -132,7 +133,7 @@ Result<void> Trainer::wait_for_stream() {
   return stream_->record().wait(kNoDeadline);
 }
 
-Result<void> Trainer::run(Step last, const std::function<void(const DecisionRecord&, double)>& on_step) {
+Result<void> Trainer::run(Step last, const OnStep& on_step, const OnStep& on_known) {
   const Plan& plan = parts_.blueprint->plan;
   last_ = last;
   // All members have what the plan gives them: the rest, which may have been a source for others, goes.
@@ -157,7 +158,8 @@ Result<void> Trainer::run(Step last, const std::function<void(const DecisionReco
     shards_->enqueue_apply(*decided_, shards_->replicas());
     const double seconds = (parts_.clock.now() - began).seconds();
     step_seconds_ += seconds;
-    if (parts_.blueprint->program.rank == plan.root()) on_step(*decided_, seconds);
+    const OnStep& told = parts_.blueprint->program.rank == plan.root() ? on_step : on_known;
+    if (told) told(*decided_, seconds);
     if (decided_->next_generation) return wait_for_stream();
   }
   enqueue_closing_vote();
@@ -243,6 +245,7 @@ Result<std::vector<std::byte>> Trainer::vote(
   };
   std::vector<RankId> ranks;
   for (const PlanRank& member : parts_.blueprint->plan.ranks) ranks.push_back(member.rank);
+  KINTSUGI_TRY(gate_.pass());
   return collectives::vote(communicator_->peers(), collectives::ControlTree(std::move(ranks)),
                            parts_.blueprint->program.rank, encode_contribution(own), ballot, communicator_->deadline());
 }
@@ -286,7 +289,13 @@ void Trainer::enqueue_closing_vote() {
   });
 }
 
+void Trainer::set_supervision(const Supervision& supervision) {
+  gate_.set(supervision);
+  communicator_->set_patient(supervision.lost);
+}
+
 void Trainer::cancel(const Error& why) {
+  gate_.cancel(why);
   parts_.peers->cancel(why);
   const std::lock_guard lock(feeders_mutex_);
   if (!cancelled_) cancelled_ = why;

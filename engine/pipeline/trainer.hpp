@@ -20,6 +20,7 @@
 #include "engine/pipeline/rank_blueprint.hpp"
 #include "engine/pipeline/salvage.hpp"
 #include "engine/pipeline/shard_states.hpp"
+#include "engine/pipeline/vote_gate.hpp"
 #include "engine/state/saved_state.hpp"
 
 namespace kintsugi {
@@ -37,6 +38,7 @@ class Trainer {
     Incarnation incarnation;
     // Of the trainer before: with every sum of blueprint->first.kept. Gone when `create` returns.
     std::unique_ptr<Salvage> salvage = nullptr;
+    const Clock* boot_clock = nullptr;  // by which supervision is lost (VoteGate); none: `clock`
   };
   // Maps memory and opens the data. Error{tell_user}: data or memory.
   static Result<std::unique_ptr<Trainer>> create(Parts parts);
@@ -51,13 +53,16 @@ class Trainer {
 
   // Trains until `last` is final, and votes on the digest of all state; or until a step whose record says
   // `next_generation` is, without that vote. Every copy is then STABLE at that step. `on_step` runs on the calling thread
-  // at the root of the control tree, after each decision. Ends with Error{cancelled} after `cancel`, with
+  // at the root of the control tree, after each decision, and `on_known` at every other rank. Ends with Error{cancelled} after `cancel`, with
   // Error{end_generation} when a peer is gone.
-  Result<void> run(Step last, const std::function<void(const DecisionRecord&, double seconds)>& on_step);
+  using OnStep = std::function<void(const DecisionRecord&, double seconds)>;
+  Result<void> run(Step last, const OnStep& on_step, const OnStep& on_known = {});
   // Thread safe. From now on this rank is ready to change to `next` after any step but the job's last.
   void intend(Generation next);
   // Set after a run that ended by it.
   std::optional<Generation> next_generation() const;
+  // Thread safe. While it is lost no wait inside a step has a deadline; from `park_at` on this rank contributes to no vote.
+  void set_supervision(const Supervision& supervision);
   // Thread safe; at once.
   void cancel(const Error& why);
 
@@ -122,6 +127,7 @@ class Trainer {
   std::unique_ptr<kernels::Stream> stream_;
   std::unique_ptr<kernels::Buffer> local_;
   RankMemory memory_;
+  VoteGate gate_;
   std::unique_ptr<Communicator> communicator_;
   // `cancel` comes from any thread, while this one may be making the feeders.
   std::mutex feeders_mutex_;

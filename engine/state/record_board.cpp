@@ -35,7 +35,7 @@ void RecordBoard::write(std::span<const std::byte> record) const {
   KINTSUGI_ASSERT(!record.empty() && record.size() <= kMaxBytes);
   const std::optional<Entry> held = newest_entry();
   const std::uint64_t sequence = held ? held->sequence + 1 : 1;
-  Slot& slot = slots_[sequence % 2];  // never the newest whole one
+  Slot& slot = slots_[sequence % kSlots];  // never the newest whole one
   for (std::size_t i = 0; i < words_of(record.size()); ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, record.data() + 8 * i, std::min<std::size_t>(8, record.size() - 8 * i));
@@ -62,12 +62,32 @@ std::optional<RecordBoard::Entry> RecordBoard::read(const Slot& slot) {
 }
 
 std::optional<RecordBoard::Entry> RecordBoard::newest_entry() const {
-  std::optional<Entry> newest;
-  for (const Slot* slot : {&slots_[0], &slots_[1]}) {
-    std::optional<Entry> entry = read(*slot);
-    if (entry && (!newest || entry->sequence > newest->sequence)) newest = std::move(entry);
+  for (const Slot* slot : by_age()) {
+    if (std::optional<Entry> entry = read(*slot)) return entry;
   }
-  return newest;
+  return std::nullopt;
+}
+
+// The newest first, as far as sequence numbers say.
+std::vector<const RecordBoard::Slot*> RecordBoard::by_age() const {
+  std::vector<std::pair<std::uint64_t, const Slot*>> slots;
+  for (const Slot& slot : std::span(slots_, kSlots))
+    slots.emplace_back(slot.sequence.load(std::memory_order_acquire), &slot);
+  std::stable_sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<const Slot*> sorted;
+  for (const auto& [sequence, slot] : slots) sorted.push_back(slot);
+  return sorted;
+}
+
+std::vector<std::vector<std::byte>> RecordBoard::all() const {
+  std::vector<Entry> entries;
+  for (const Slot* slot : by_age()) {
+    if (std::optional<Entry> entry = read(*slot)) entries.push_back(std::move(*entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.sequence < b.sequence; });
+  std::vector<std::vector<std::byte>> records;
+  for (Entry& entry : entries) records.push_back(std::move(entry.bytes));
+  return records;
 }
 
 std::optional<std::vector<std::byte>> RecordBoard::newest() const {

@@ -1,8 +1,9 @@
-// What a rank knows of the newest decision, in memory that outlives it: it writes a record here before it acts on it, so
+// What a rank knows of the newest decisions, in memory that outlives it: it writes a record here before it acts on it, so
 // that the node can read it whenever the process dies.
 //
-// Two slots, written in turn; the one with the higher sequence number whose checksum holds is the newest. A write that
-// is cut off leaves the other slot, so the newest record that was acted on is always there.
+// A ring of slots, written in turn; the one with the highest sequence number whose checksum holds is the newest. A write
+// that is cut off leaves the others, so the newest record that was acted on is always there. The older ones are for the
+// report: what a process decided and died before it could say.
 #pragma once
 
 #include <atomic>
@@ -21,12 +22,15 @@ class RecordBoard {
 
   // `memory`: zero or written by a board; aligned to 64, of at least bytes().
   explicit RecordBoard(std::span<std::byte> memory);
-  static constexpr std::size_t bytes() { return 2 * sizeof(Slot); }
+  static constexpr std::size_t kSlots = 32;
+  static constexpr std::size_t bytes() { return kSlots * sizeof(Slot); }
 
   // Asserts that `record` is not empty and fits.
   void write(std::span<const std::byte> record) const;
   // Empty: nothing was ever written.
   std::optional<std::vector<std::byte>> newest() const;
+  // Those that are whole, as they were written.
+  std::vector<std::vector<std::byte>> all() const;
 
  private:
   // Words, so that a reader beside the writer is no data race: it sees a wrong checksum and takes the other slot.
@@ -45,6 +49,7 @@ class RecordBoard {
   };
   static std::optional<Entry> read(const Slot& slot);
   std::optional<Entry> newest_entry() const;
+  std::vector<const Slot*> by_age() const;
 
   Slot* slots_;
 };

@@ -109,6 +109,30 @@ TEST(Report, a_long_run_keeps_the_newest_steps_and_says_how_many_are_left_out) {
   EXPECT_EQ(json["tokens"], (kReportedSteps + 2) * 8 * 16);
 }
 
+TEST(Report, a_step_that_is_heard_late_fills_its_place) {
+  Report report(tiny_job(), Instant{});
+  report.step_final(record(1), 0.5, Instant{});
+  EXPECT_EQ(report.gap(), std::nullopt);
+  report.step_final(record(4), 0.5, Instant{});
+  EXPECT_EQ(report.whole(), Step{1});
+  EXPECT_EQ(report.gap(), Step{3});
+  report.step_final(record(3), 0, Instant{});
+  report.step_final(record(2), 0.5, Instant{});
+  report.step_final(record(2), 0.5, Instant{});
+  report.step_final(record(3), 0.25, Instant{});  // with the time that it took
+  EXPECT_EQ(report.whole(), Step{4});
+  EXPECT_EQ(report.gap(), std::nullopt);
+  const nlohmann::json json = nlohmann::json::parse(report.json("1.2.3"));
+  ASSERT_EQ(json["steps"].size(), 4U);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    EXPECT_EQ(json["steps"][step - 1]["step"], step);
+    EXPECT_EQ(json["steps"][step - 1]["digest"], to_hex(Digest{0, step}));
+  }
+  EXPECT_DOUBLE_EQ(json["steps"][2]["seconds"], 0.25);
+  EXPECT_DOUBLE_EQ(json["goodput"]["productive_s"], 1.75);
+  EXPECT_EQ(json["tokens"], 4 * 8 * 16);
+}
+
 TEST(Report, an_incident_is_told_phase_by_phase_in_seconds_of_the_run) {
   Report report(tiny_job(), Instant{1'000'000'000});
   IncidentReport incident;

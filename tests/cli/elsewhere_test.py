@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 
-from cluster import ClusterTest, wait_for
+from cluster import ClusterTest, parent_of, wait_for
 from faults_test import cpu_ticks
 
 
@@ -30,7 +30,7 @@ class SupervisorElsewhere(ClusterTest):
         self.port = free_port()
         addresses = f"{join[0]},127.0.0.1:{self.port}"
         self.nodes = [self.start("join", addresses, *join[1:], "--slots", 2) for _ in range(self.NODES)]
-        self.wait_for_nodes(self.NODES)
+        wait_for(lambda: sum(n["keeps_journal"] for n in self.status()["nodes"]) == self.NODES, "nodes keep the journal")
         shutil.copy(self.folder / "state" / "identity.json", self.identity)
         self.client = self.start("submit", self.job, "--state", "state", "--ranks", 4, "--threads", 1, "--report",
                                  self.report)
@@ -102,12 +102,16 @@ class SupervisorElsewhere(ClusterTest):
         self.expect_the_bits_of_a_quiet_run()
 
     def test_a_node_lost_together_with_the_supervisor_is_succeeded(self):
+        """The node whose rank told the supervisor of every step: the others know them as well."""
         self.begin()
+        root = parent_of(min(self.status()["jobs"][0]["ranks"], key=lambda rank: rank["rank"])["pid"])
         self.first.popen.kill()
         self.first.wait()
-        self.nodes[0].popen.kill()
         shutil.rmtree(self.folder / "state")
-        wait_for(lambda: "is lost" in self.nodes[1].stderr, "the node has noticed")
+        lost, other = sorted(self.nodes, key=lambda node: node.pid != root)
+        wait_for(lambda: "is lost" in other.stderr, "the node has noticed")
+        self.wait_until_ranks_have_worked()
+        lost.popen.kill()
         second = self.take_over()
         self.assertIn("1 nodes that the journal names have not come", second.stdout)
         report = self.expect_the_bits_of_a_quiet_run()

@@ -327,6 +327,21 @@ class SupervisorLoss(ClusterTest):
         self.assertIn("while there was no supervisor", report["incidents"][0]["why"])
         self.assertEqual(report["steps"][-1]["generation"].split(".")[0], "2")
 
+    def test_incidents_of_the_former_one_are_in_the_report(self):
+        self.begin()
+        os.kill(self.ranks[0], signal.SIGKILL)
+        job = wait_for(lambda: next((j for j in self.status()["jobs"] if j["incidents"] and j["phase"] == "running"), None),
+                       "the rank is succeeded")
+        wait_for(lambda: self.status()["jobs"][0]["step"] > job["step"] + 2, "training goes on")
+        self.kill_supervisor()
+        self.restart_supervisor()
+        report = self.expect_the_bits_of_a_quiet_run()
+        incident = report["incidents"][0]
+        self.assertEqual((incident["id"], incident["kind"]), (1, "rank lost"))
+        times = [incident[phase] for phase in ("detected_s", "fenced_s", "resumed_s", "first_commit_s")]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(times[0], 0)
+
     def test_a_node_that_dies_without_one_is_succeeded_by_the_next(self):
         self.begin()
         self.kill_supervisor()
@@ -361,7 +376,7 @@ class SupervisorLoss(ClusterTest):
         self.nodes = [self.start("join", *self.join, "--slots", 2)]
         self.expect_the_bits_of_a_quiet_run()
 
-    def test_a_copy_of_an_older_state_is_refused_by_the_nodes(self):
+    def test_a_copy_of_an_older_state_is_refused_by_the_nodes_and_ends(self):
         self.begin()
         shutil.copytree(self.folder / "state", self.folder / "copy")
         self.kill_supervisor()
@@ -369,8 +384,9 @@ class SupervisorLoss(ClusterTest):
         self.wait_until_adopted()
         self.kill_supervisor()
         self.restart_supervisor("copy")
-        wait_for(lambda: all("older copy" in node.stderr for node in self.nodes), "the nodes refuse it")
-        self.kill_supervisor()
+        self.assertEqual(self.supervisor.wait(), 3, self.supervisor.stderr)
+        self.assertIn("has been succeeded", self.supervisor.stderr)
+        self.assertIn("older copy", "".join(node.stderr for node in self.nodes))
         self.restart_supervisor()
         self.expect_the_bits_of_a_quiet_run()
 
@@ -399,15 +415,37 @@ class SupervisorLoss(ClusterTest):
         self.assertEqual(job["generation"], "1.1")
         self.expect_the_bits_of_a_quiet_run()
 
-    def test_nodes_end_when_none_comes_for_the_orphan_limit(self):
+    def park(self):
         self.job = self.write_job(steps=100000, **{"precision": "resilience: { orphan_limit: 2 }\nprecision"})
         self.begin()
-        self.supervisor.popen.kill()
+        self.kill_supervisor()
         for node in self.nodes:
-            self.assertEqual(node.wait(15), 1)
-            self.assertIn("none came within 2 s", node.stderr)
+            wait_for(lambda: "none came within 2 s; its ranks are parked" in node.stderr, "the node parks", 15)
         self.assertEqual(self.client.wait(15), 3)
-        self.supervisor.wait()
+        wait_for(lambda: self.rest(), "every rank holds its vote back")
+
+    def rest(self):
+        """Whether no rank works; what they do to hear of each other is little."""
+        before, began = cpu_ticks(self.ranks), time.monotonic()
+        wait_for(lambda: time.monotonic() - began > 0.5, "half a second has passed")
+        return cpu_ticks(self.ranks) - before <= 5
+
+    def test_past_the_orphan_limit_ranks_are_parked_and_the_next_one_wakes_them_where_they_were(self):
+        self.park()
+        self.restart_supervisor()
+        job = self.wait_until_adopted()
+        at = job["step"]
+        self.assertEqual((job["generation"], job["incidents"]), ("1.1", 0))
+        self.assertEqual(sorted(rank["pid"] for rank in job["ranks"]), self.ranks)
+        wait_for(lambda: self.status()["jobs"][0]["step"] > at + 10, "it trains on")
+        self.assertEqual(self.status()["jobs"][0]["generation"], "1.1")
+
+    def test_a_parked_node_ends_when_it_is_told_to(self):
+        self.park()
+        for node in self.nodes:
+            os.kill(node.pid, signal.SIGTERM)
+        for node in self.nodes:
+            self.assertEqual(node.wait(), 130, node.stderr)
         self.assert_nothing_left()
 
 

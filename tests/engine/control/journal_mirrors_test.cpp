@@ -14,14 +14,15 @@ using namespace mirror_event;
 // A shell around the machine: what each node has, and what was declared safe.
 struct Shell {
   JournalMirrors machine;
-  std::uint64_t written = 1, safe = 0;  // the supervisor's own start is entry 1
+  std::uint64_t written = 1, safe = 0;           // the supervisor's own start is entry 1
   std::map<NodeId, std::uint64_t> has, answers;  // by node: what lies there, what it has yet to say
   std::set<NodeId> copies_wanted;
 
   void feed(const MirrorEvent& event) {
     for (const MirrorEffect& effect : machine.step(event)) {
       if (const auto* copy = std::get_if<mirror_effect::CopyJournal>(&effect)) copies_wanted.insert(copy->node);
-      if (const auto* copy = std::get_if<mirror_effect::SendCopy>(&effect)) has[copy->node] = answers[copy->node] = written;
+      if (const auto* copy = std::get_if<mirror_effect::SendCopy>(&effect))
+        has[copy->node] = answers[copy->node] = written;
       if (const auto* send = std::get_if<mirror_effect::Send>(&effect)) {
         ASSERT_EQ(send->first, has.at(send->node) + 1) << "entries come in order, each once";
         has[send->node] = answers[send->node] = send->last;
@@ -64,8 +65,10 @@ TEST(JournalMirrors, a_promise_waits_for_the_only_node) {
   EXPECT_EQ(shell.safe, 0u);
   shell.make_copies();
   EXPECT_EQ(shell.safe, 0u) << "sent is not kept";
+  EXPECT_TRUE(shell.machine.keepers().empty());
   shell.answer(1);
   EXPECT_EQ(shell.safe, 2u);
+  EXPECT_EQ(shell.machine.keepers(), std::set<NodeId>{{1}});
 }
 
 TEST(JournalMirrors, a_promise_waits_for_two_nodes_and_not_for_a_third) {
@@ -151,7 +154,8 @@ TEST(JournalMirrors, what_is_safe_lies_on_two_nodes_in_every_order_of_events) {
     std::uint32_t next = 1;
     for (std::uint64_t n = 0; n < 200; ++n) {
       const std::uint64_t draw = philox_u64(philox_key(seed), n, 0);
-      const std::uint32_t some = here.empty() ? 0 : *std::next(here.begin(), static_cast<long>((draw >> 8) % here.size()));
+      const std::uint32_t some =
+          here.empty() ? 0 : *std::next(here.begin(), static_cast<long>((draw >> 8) % here.size()));
       const std::uint64_t before = shell.safe;
       switch (draw % 8) {
         case 0:

@@ -36,6 +36,14 @@ TEST_F(RecordBoardTest, the_newest_record_is_read_by_whoever_maps_the_memory) {
   EXPECT_EQ(board().newest(), record(7, RecordBoard::kMaxBytes));
 }
 
+TEST_F(RecordBoardTest, records_before_the_newest_are_there_as_far_as_the_ring_goes) {
+  EXPECT_TRUE(board().all().empty());
+  for (std::uint64_t number = 1; number <= RecordBoard::kSlots + 5; ++number) board().write(record(number));
+  const std::vector<Bytes> all = board().all();
+  ASSERT_EQ(all.size(), RecordBoard::kSlots);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], record(i + 6));
+}
+
 // The image after a death inside a write: any of its words may be missing.
 TEST_F(RecordBoardTest, a_write_that_was_cut_off_anywhere_leaves_the_record_before) {
   board().write(record(1));
