@@ -34,6 +34,8 @@ const char* JobMachine::name_of(CauseKind kind) {
 
 void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   const std::string why = cause ? cause->why : "new ranks are up";
+  // Only then has everybody what the plan gives them.
+  const bool is_in_force = phase_ == JobPhase::running || phase_ == JobPhase::paused || phase_ == JobPhase::saving;
   if (cause) open_incident(*cause);
   const std::uint64_t allowed = kMaxChangesWithoutStep + wanted();
   if (++changes_ > allowed) {
@@ -52,7 +54,7 @@ void JobMachine::begin_generation(const std::optional<Cause>& cause) {
   shed_surplus();
   members_ = ranks_.in(RankPhase::up);
   for (const RankId rank : left_out_ranks()) members_.erase(rank);
-  release_idle();
+  if (is_in_force) release_idle();
   if (members_.empty()) return start_over(why);
   generation_ = next_generation();
   if (incident_) incident_->generation = generation_;
