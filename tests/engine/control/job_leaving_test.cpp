@@ -108,6 +108,19 @@ TEST_F(JobLeaving, a_fault_while_a_rank_leaves_is_survived_with_what_it_still_ho
   EXPECT_EQ(machine.phase(), JobPhase::running);
 }
 
+// What it holds is still on its way: it may have the only whole copies.
+TEST_F(JobLeaving, a_fault_in_the_plan_that_takes_a_ranks_work_does_not_let_it_go) {
+  run();
+  feed(EvictRank{{3}});
+  vote_for_change();
+  answer_fence();
+  ASSERT_EQ(machine.phase(), JobPhase::preparing);
+  ASSERT_TRUE(machine.plan()->is_idle({3}));
+  kill(0);
+  ASSERT_EQ(machine.phase(), JobPhase::fencing);
+  EXPECT_TRUE(killed().empty());
+}
+
 TEST_F(JobLeaving, an_evicted_rank_is_not_succeeded_in_its_slot) {
   run();
   feed(EvictRank{{3}});
