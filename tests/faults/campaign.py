@@ -334,13 +334,18 @@ def problems_of(run, code, expected):
         problems.append(f"digest {report['final_digest']}, without faults {expected['final_digest']}")
     steps = [s["step"] for s in report["steps"]]
     missing = sorted(set(range(1, run.shape.steps + 1)) - set(steps))
-    if missing or len(set(steps)) != len(steps):
+    # What only a lost supervisor had heard, and a node that is lost as well, is in no later one's report.
+    complete = not missing or run.supervisors_lost > 0
+    if not complete or len(set(steps)) != len(steps):
         problems.append(f"{len(steps)} steps reported, missing {missing[:5]}...")
-    audit = run.run_command("data", "audit", run.job, "--report", run.report_file)
-    if audit.popen.returncode != 0:
-        problems.append(f"data audit: {audit.stdout[-300:]}{audit.stderr[-300:]}")
+    if not missing:
+        audit = run.run_command("data", "audit", run.job, "--report", run.report_file)
+        if audit.popen.returncode != 0:
+            problems.append(f"data audit: {audit.stdout[-300:]}{audit.stderr[-300:]}")
     digests = {s["step"]: s["digest"] for s in expected["steps"]}
-    wrong = [s["step"] for s in report["steps"] if s["digest"] != digests[s["step"]]]
+    # The digest of a step comes with the record of the next.
+    wrong = [s["step"] for s in report["steps"]
+             if s["digest"] != digests[s["step"]] and not (s["digest"] is None and s["step"] + 1 in missing)]
     if wrong:
         problems.append(f"digests of steps {wrong[:5]}... differ")
     return problems, report
